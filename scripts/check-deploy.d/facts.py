@@ -1,7 +1,7 @@
 """Facts that lie in several files of deploy/ and must agree: no schema sees them.
 
     facts.py keda           prints the KEDA resources as a JSON array
-    facts.py agree          checks the facts; prints each, exits 1 where one does not hold
+    facts.py agree          checks the facts; prints each, exits 1 if one does not hold
 """
 
 import configparser
@@ -19,7 +19,7 @@ except ModuleNotFoundError:  # Python 3.10
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-# After the drain: releasing what is left (4 s), signing off (2 s), changes of operators (10 s), the last spans (5 s). Only later may the worker be killed.
+# After the drain: releasing messages (4 s), the final heartbeat (2 s), changes of operators (10 s), the last spans (5 s). The worker must not be killed before.
 MARGIN_SECONDS = 22
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
 
@@ -50,7 +50,7 @@ def unit_file(path):
 
 
 def compiled_in():
-    """Folders and files beside the sources that the program's code includes; an image is built without its tests, which stand last in a file."""
+    """Folders and files outside of src that the program's code embeds. Tests are at the end of a file and are not part of an image."""
     for source in sorted([*(ROOT / "src").rglob("*.rs"), *(ROOT / "crates").glob("*/src/**/*.rs")]):
         text = source.read_text().split("\n#[cfg(test)]\nmod ")[0]
         for path in re.findall(r'include_(?:str|bytes|dir)!\(\s*"([^"]+)"', text):
@@ -61,7 +61,7 @@ def compiled_in():
 
 
 def shards(queue):
-    """The storage queues of a declared one: with several shards none bears its own name."""
+    """The storage queues of a declared queue. With several shards none has the declared name."""
     count = queue.get("shards", 1)
     return [queue["name"]] if count == 1 else [f"{queue['name']}-{shard:02}" for shard in range(count)]
 
@@ -90,7 +90,7 @@ def facts():
     drain = seconds(read_toml(shipped)["worker"]["drain"]) if shipped.exists() else 25
     yield "the service outlives the drain", seconds(service["TimeoutStopSec"]) >= drain + MARGIN_SECONDS
     # docs/operations.md, exit codes: 1, 4 and 5 mean a restart, however often.
-    yield "the service is started again for good, but for a wrong configuration", (
+    yield "the service is always restarted, except after a configuration error", (
         unit["Unit"]["StartLimitIntervalSec"] == "0" and service["Restart"] == "on-failure" and service["RestartPreventExitStatus"] == "2"
     )
 
@@ -108,12 +108,12 @@ def facts():
 
     copied = set(re.findall(r"^COPY (\S+) ", dockerfile.split("\nFROM ")[1], re.MULTILINE)) | {"Cargo.toml", "Cargo.lock"}
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    yield "what is compiled in is copied into the build", set(compiled_in()) <= copied
-    yield "what is copied is there, and .dockerignore lets it through", all(
+    yield "all embedded files are copied into the build", set(compiled_in()) <= copied
+    yield "all copied files exist, and .dockerignore does not exclude them", all(
         (ROOT / name).exists() and any(f"{name}/".startswith(f"{folder}/") for folder in allowed) for name in copied
     )
     manifests = {path.relative_to(ROOT).as_posix() for path in (ROOT / "crates").glob("*/Cargo.toml")}
-    yield "the manifest of every crate is copied ahead of the sources", manifests <= copied
+    yield "the manifest of every crate is copied before the sources", manifests <= copied
 
     for place, settings in (("docker", compose_config), ("kubernetes", config)):
         yield f"{place}: reachable in its container, by token", (
@@ -121,20 +121,20 @@ def facts():
         )
         yield f"{place}: only the migration migrates", settings["migrate"]["auto"] is False
     environment = worker["environment"]
-    yield "compose.yaml gives what its configuration names", {
+    yield "compose.yaml sets the variables that its configuration names", {
         compose_config["accounts"]["main"]["connection_string_env"],
         compose_config["http"]["token_env"],
     } <= set(environment)
     identity = read_yaml("kubernetes/common/serviceaccount.yaml")["metadata"]
     account = config["accounts"]["main"]
-    yield "the workers sign in by the service account's identity", (
+    yield "the workers sign in with the service account's identity", (
         (account["auth"], account["credential"]) == ("entra", "workload_identity")
         and "azure.workload.identity/client-id" in identity["annotations"]
     )
     for name, spec in (("deployment", pod), ("job", job_pod)):
         container = spec["containers"][0]
         given = {variable["name"] for variable in container["env"]}
-        yield f"the {name} gives what its configuration names", config["http"]["token_env"] in given
+        yield f"the {name} sets the variables that its configuration names", config["http"]["token_env"] in given
         labels = (deployment if name == "deployment" else job)["spec"]["template"]["metadata"]["labels"]
         yield f"the {name} has its workload identity, and no secret of the account", (
             labels["azure.workload.identity/use"] == "true"
@@ -146,7 +146,7 @@ def facts():
         yield f"the {name}'s secrets are in the example", all(
             ref["name"] == secrets["metadata"]["name"] and ref["key"] in secrets["stringData"] for ref in asked
         )
-        # What the namespace's "restricted" pod security standard asks for, and a read-only root beside.
+        # The requirements of the namespace's "restricted" pod security standard, and a read-only root file system.
         context = container["securityContext"]
         yield f"the {name} meets the restricted standard", (
             context["allowPrivilegeEscalation"] is False
@@ -162,7 +162,7 @@ def facts():
         )
 
     yield "the scaler scales the deployment", scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
-    yield "the scaler watches every queue that is worked on, each shard by itself", sorted(
+    yield "the scaler watches every shard of every job queue", sorted(
         one["metadata"]["queueName"] for one in triggers
     ) == sorted(name for queue in config["queues"] for name in shards(queue))
     yield "a worker's share is its concurrency", trigger["metadata"]["queueLength"] == str(config["queues"][0]["concurrency"])
@@ -172,7 +172,7 @@ def facts():
         for one in triggers
     )
     azurite = json.loads((ROOT / "tests" / "azurite" / "package.json").read_text())["dependencies"]["azurite"]
-    yield "compose.yaml has the Azurite that the tests run against", f":{azurite}@" in compose["services"]["azurite"]["image"]
+    yield "compose.yaml uses the Azurite version of the tests", f":{azurite}@" in compose["services"]["azurite"]["image"]
     policy = read_yaml("kubernetes/worker/networkpolicy.yaml")["spec"]
     yield "only named pods reach HTTP", all(rule.get("from") for rule in policy["ingress"])
 

@@ -1,14 +1,11 @@
-//! What is large passes through a worker in bounded memory: a value of 200 MB, from its staged blob into its own, out again, and into a file
-//! and back.
+//! A worker handles large values in bounded memory: a value of 200 MB is copied from its staged blob into its own, out
+//! again, and into a file and back.
 //!
-//! Alone in its process, since what is measured is the whole process's peak.
+//! The test has a process of its own, because it measures the peak of the whole process.
 
 #![cfg(target_os = "linux")]
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that meets an unexpected error has failed"
-)]
-#![expect(dead_code, reason = "the site has more than one test needs")]
+#![expect(clippy::unwrap_used, reason = "an unexpected error fails the test")]
+#![expect(dead_code, reason = "not every test uses all methods of the site")]
 
 #[path = "../it/patterns/site.rs"]
 mod site;
@@ -40,10 +37,10 @@ to = { kind = "file", dir = "$SHARE" }
 
 const BLOCKS: u8 = 50;
 const BLOCK_BYTES: usize = 4 << 20;
-/// What the process may take more at its peak than before: 64 MiB for values on their way, and what the store holds.
+/// The peak may grow by 160 MiB: 64 MiB for values in flight, and the rest for the store.
 const MORE_KIB: u64 = 160 << 10;
 
-/// The most memory that this process ever had resident, in KiB.
+/// Peak resident memory of this process, in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -54,7 +51,7 @@ fn peak() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_large_passes_in_bounded_memory() {
+async fn large_values_are_handled_in_bounded_memory() {
     let site = site::Site::embedded(CATALOG).await;
     let (staging, name) = (
         ContainerName::new(STAGING).unwrap(),
@@ -116,7 +113,7 @@ async fn what_is_large_passes_in_bounded_memory() {
     let travelled = peak();
     assert!(
         travelled < before + MORE_KIB,
-        "{before} KiB before, {travelled} after an archive and back"
+        "{before} KiB before, {travelled} after archive and restore"
     );
     site.in_step("Staff§").await;
 }

@@ -1,10 +1,10 @@
-//! The corpora of the fuzz targets, replayed: what a fuzzer found, and what a person thought of, stays tried. Beside
-//! that every input is tried with some of its bytes changed, which is no fuzzing, but keeps the targets honest.
+//! Replays the corpora of the fuzz targets: inputs that a fuzzer found, and inputs that a person wrote. Each input is
+//! also tried with some bytes changed. This is no fuzzing, but detects broken targets.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a corpus that cannot be read is a failed test"
+    reason = "an unreadable corpus fails the test"
 )]
 
 #[allow(unreachable_pub, reason = "the fuzz targets name it from outside")]
@@ -17,10 +17,8 @@ use std::path::Path;
 use evenkeel_storage::Rng as _;
 use evenkeel_storage::system::SeededRng;
 
-/// Changed copies of each input.
 const CHANGED: usize = 200;
 
-/// A copy with some of its bytes changed, dropped or doubled.
 fn changed(input: &[u8], rng: &SeededRng) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..=rng.next_u64() % 4 {

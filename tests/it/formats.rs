@@ -1,12 +1,10 @@
-//! The corpus of format 1: stored rows, documents, messages and a configuration as a program of this format writes them.
+//! The corpus of format 1: stored rows, documents, messages and a configuration, as a program of this format writes
+//! them.
 //!
-//! A change that makes one of them unreadable is a new format: it gets a version of its own, and a corpus beside this one.
-//! `EVENKEEL_WRITE=1 cargo test --test it formats` writes the files anew, from what the program reads in them.
+//! A change that makes one of them unreadable is a new format. It needs a version of its own, and another corpus.
+//! `EVENKEEL_WRITE=1 cargo test --test it formats` writes the files again from what the program reads in them.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a file that cannot be read is a failed test"
-)]
+#![expect(clippy::unwrap_used, reason = "an unreadable file fails the test")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,10 +28,10 @@ use evenkeel_storage::TableOperation;
 use evenkeel_worker::poison::PoisonMessage;
 use serde_json::Value;
 
-/// A file of the corpus.
 struct Format {
     file: &'static str,
-    /// Reads it. The text is what the program writes of the same; the same text if it writes nothing of it by itself.
+    /// Reads the file and returns what the program writes for it, or the unchanged text if the program does not write
+    /// such data.
     again: fn(&str) -> String,
 }
 
@@ -125,7 +123,6 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpora/format-1")
 }
 
-/// The JSON inside a message.
 fn inside(message: &str) -> String {
     body::decode(message).unwrap().text
 }
@@ -236,8 +233,8 @@ fn every_file_of_format_1_is_read_and_written_again_as_it_is() {
             Ok(again) if std::env::var_os("EVENKEEL_WRITE").is_some() => {
                 fs::write(&path, again).unwrap();
             }
-            Ok(again) => wrong.push(format!("{file} is written as\n{again}")),
-            Err(_) => wrong.push(format!("{file} is not read: see above")),
+            Ok(again) => wrong.push(format!("{file} would be written as\n{again}")),
+            Err(_) => wrong.push(format!("cannot read {file}: see above")),
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

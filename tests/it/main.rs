@@ -1,6 +1,6 @@
-//! Everything that is tested in this process: the engine, the worker's parts, the adapters and what the documentation says.
+//! Tests in this process: the engine, parts of the worker, the adapters, and the documentation.
 //!
-//! Each module says what it is about. `.config/nextest.toml` says which tests run when.
+//! `.config/nextest.toml` configures which tests run when.
 
 #[path = "../support/mod.rs"]
 mod support;

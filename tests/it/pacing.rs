@@ -1,16 +1,13 @@
-//! Pacing on a simulated account that takes what Azure publishes, and no more: a cold start onto a backlog, in virtual time.
+//! Pacing on a simulated account with Azure's published limits: a cold start with a backlog, in virtual time.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot be set up is a failed test"
-)]
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 use std::time::Duration;
 
 use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, ServiceLimits, scale};
 
-/// A backlog over new tables, whose partitions are spread over servers as load comes; one in ten jobs is about the first of 64. An application
-/// asks nearly all that a partition takes of that one, or of one `apart`.
+/// A backlog over new tables, whose partitions are spread over servers under load. One in ten jobs is for the first of
+/// 64 partitions. An application uses nearly all of that partition's limit, or of another one if `apart`.
 fn cold_start(apart: bool) -> ScaleReport {
     let limits = ServiceLimits {
         spreads: Some(Duration::from_secs(5)),
@@ -48,15 +45,18 @@ fn a_cold_start_onto_a_backlog_meets_few_503s_and_a_hot_partition_slows_itself_a
             .count();
         assert!(
             reached >= 5,
-            "{name}: the queue takes 2,000 messages a second, and was asked for {asked:?}"
+            "{name}: the queue's limit is 2,000 messages per second, and the load was {asked:?}"
         );
     }
     assert!(
         hot.took > hot.cold_took + Duration::from_secs(5),
-        "the hot partition is behind: {:?}, {:?}",
+        "the hot partition took too long: {:?}, {:?}",
         hot.took,
         hot.cold_took
     );
     let speed = calm.cold_took.as_secs_f64() / hot.cold_took.as_secs_f64();
-    assert!(speed >= 0.95, "the others have {speed:.3} of their speed");
+    assert!(
+        speed >= 0.95,
+        "the other partitions reached only {speed:.3} of their speed"
+    );
 }

@@ -1,5 +1,5 @@
-//! Planted bugs are where `scripts/mutants.d/planted` says. A change of the program that takes the text of one away would leave a rule that no
-//! run is tried without.
+//! Checks that the text of each planted bug in `scripts/mutants.d/planted` still exists. If a change of the program
+//! removed it, no run would be tried without that rule.
 
 #[path = "../../scripts/mutants.d/src/planted.rs"]
 mod declared;
@@ -15,7 +15,7 @@ fn bugs() -> Vec<Bug> {
 }
 
 #[test]
-fn each_planted_bug_has_its_places_in_the_program() {
+fn the_text_of_each_planted_bug_exists() {
     let bugs = bugs();
     let places = find(Path::new(env!("CARGO_MANIFEST_DIR")), &bugs)
         .unwrap_or_else(|wrong| panic!("{}", wrong.join("\n")));
@@ -24,10 +24,10 @@ fn each_planted_bug_has_its_places_in_the_program() {
 }
 
 #[test]
-fn each_planted_bug_has_a_name_and_says_what_it_does() {
+fn each_planted_bug_has_a_unique_name_and_a_description() {
     let bugs = bugs();
     let names: BTreeSet<&str> = bugs.iter().map(|bug| bug.name.as_str()).collect();
-    assert_eq!(names.len(), bugs.len(), "two have one name");
+    assert_eq!(names.len(), bugs.len(), "duplicate name");
     for bug in &bugs {
         let Bug {
             name,
@@ -37,13 +37,16 @@ fn each_planted_bug_has_a_name_and_says_what_it_does() {
         } = bug;
         assert!(words.ends_with('.'), "{name}: {words}");
         if let Caught::Unmet(needs) = caught {
-            assert!(!needs.is_empty(), "{name} does not say what it would need");
+            assert!(
+                !needs.is_empty(),
+                "{name} does not state what would catch it"
+            );
         }
     }
 }
 
 #[test]
-fn a_place_is_found_however_it_is_laid_out_and_in_its_function_alone() {
+fn a_place_is_found_in_its_function_whatever_its_layout() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("crates/some/src/room/deep.rs");
     std::fs::create_dir_all(source.parent().unwrap()).unwrap();

@@ -1,43 +1,41 @@
-//! The simulator as an ordinary test: some hundreds of seeds, each run twice in part, and every seed that has once
-//! found something wrong.
+//! The simulation as an ordinary test: some hundreds of seeds, some of them run twice, and every seed that has ever
+//! found a violation.
 //!
-//! `cargo run --release -p evenkeel-simulation -- --seeds 10000` runs more, and tells the story of one that fails.
+//! `cargo run --release -p evenkeel-simulation -- --seeds 10000` runs more, and prints the story of a failing seed.
 
-use evenkeel_simulation::{Allowed, RunRequest, SimulationReport, Tally, Together, World, run};
+use evenkeel_simulation::{
+    GroupedRequests, RunLimits, RunRequest, SimulationReport, Tally, World, run,
+};
 
-/// Seeds in which something was wrong, with the program or with its judge. A change of the world that is simulated gives other
-/// stories to them.
+/// Seeds that found a violation, of the program or of the judge. A change of the simulated world gives them other
+/// stories.
 const FOUND: [u64; 35] = [
     807, 1_567, 2_140, 2_541, 3_770, 5_705, 6_207, 10_139, 12_494, 12_926, 13_416, 20_809, 21_243,
     23_299, 24_589, 27_755, 29_662, 32_146, 33_908, 35_220, 45_502, 46_303, 48_455, 52_704, 53_459,
     59_006, 223_124, 506_014, 514_556, 615_834, 750_006, 937_542, 1_011_597, 3_044_530, 4_100_810,
 ];
-/// The same, of the second world.
+/// Seeds that found a violation in the `patterns` world.
 const FOUND_IN_PATTERNS: [u64; 16] = [
     26, 108, 290, 625, 757, 1_244, 1_269, 1_615, 1_962, 2_237, 2_998, 30_834, 501_700, 502_744,
     3_088_185, 3_093_062,
 ];
-/// The same, of the third world.
+/// Seeds that found a violation in the `archives` world.
 const FOUND_IN_ARCHIVES: [u64; 11] = [
     187, 912, 1_120, 3_191, 5_585, 7_176, 9_397, 12_114, 15_301, 21_084, 22_303,
 ];
-/// The same, of the fourth world.
+/// Seeds that found a violation in the `releases` world.
 const FOUND_IN_RELEASES: [u64; 2] = [121, 4_000_166];
-/// The same, of the first world without faults.
+/// Seeds that found a violation in the `company` world without faults.
 const FOUND_WITHOUT_FAULTS: [u64; 1] = [17_560];
-/// How many seeds an ordinary test runs.
 const SEEDS: u64 = 300;
 
-/// How many seeds of each of two worlds it runs without faults.
+/// Number of seeds without faults, in each of two worlds.
 const WITHOUT_FAULTS: u64 = 40;
 
-/// How many seeds of the second world it runs.
 const PATTERNS: u64 = 60;
 
-/// How many seeds of the third world it runs.
 const ARCHIVES: u64 = 500;
 
-/// How many seeds of the fourth world it runs.
 const RELEASES: u64 = 60;
 
 fn seed(seed: u64) -> SimulationReport {
@@ -51,9 +49,9 @@ fn without_faults(world: World, seed: u64) -> SimulationReport {
     run(&RunRequest {
         world,
         seed,
-        allowed: Allowed {
+        allowed: RunLimits {
             faults: 0,
-            ..Allowed::default()
+            ..RunLimits::default()
         },
         ..RunRequest::default()
     })
@@ -93,7 +91,7 @@ fn all_is_well(report: &SimulationReport) {
 }
 
 #[test]
-fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_converges() {
+fn nothing_is_lost_and_all_data_converges_in_the_company() {
     let mut tally = Tally::default();
     for n in 0..SEEDS {
         let report = seed(n);
@@ -103,9 +101,9 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
     assert_eq!(
         tally.never_hit(World::Company),
         [],
-        "these kinds of faults were never met"
+        "these kinds of faults never occurred"
     );
-    let Together {
+    let GroupedRequests {
         writes,
         late,
         reads,
@@ -118,13 +116,13 @@ fn whatever_crashes_repeats_reorders_or_throttles_nothing_is_lost_and_all_conver
     let median = tally.median();
     assert!(
         median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
-        "the median seed says too little: {median:?}"
+        "the median seed does too little: {median:?}"
     );
 }
 
-/// Where nothing fails, nothing is left to a recheck: contention alone leaves nothing stale for half an hour.
+/// Without faults, contention alone must leave nothing to a recheck, so that nothing is stale for half an hour.
 #[test]
-fn workers_that_meet_where_nothing_fails_leave_nothing_to_a_recheck() {
+fn contention_without_faults_leaves_nothing_to_a_recheck() {
     let mut judged = 0;
     for world in [World::Company, World::Patterns] {
         for n in 0..WITHOUT_FAULTS {
@@ -135,7 +133,7 @@ fn workers_that_meet_where_nothing_fails_leave_nothing_to_a_recheck() {
     }
     assert!(
         judged >= WITHOUT_FAULTS / 2,
-        "only {judged} runs went so smoothly that they were judged before their rechecks"
+        "only {judged} runs were checked before their rechecks"
     );
     for n in FOUND_WITHOUT_FAULTS {
         all_is_well(&without_faults(World::Company, n));
@@ -143,7 +141,7 @@ fn workers_that_meet_where_nothing_fails_leave_nothing_to_a_recheck() {
 }
 
 #[test]
-fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
+fn nothing_is_lost_and_all_data_converges_in_the_patterns() {
     let mut tally = Tally::default();
     for n in 0..PATTERNS {
         let report = patterns(n);
@@ -153,17 +151,17 @@ fn what_lies_in_blobs_over_several_rows_or_with_many_converges_as_well() {
     assert_eq!(
         tally.never_seen(World::Patterns),
         [],
-        "these things never happened"
+        "these rare events never occurred"
     );
     let median = tally.median();
     assert!(
         median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
-        "the median seed says too little: {median:?}"
+        "the median seed does too little: {median:?}"
     );
 }
 
 #[test]
-fn what_is_archived_logged_searched_or_dropped_by_date_is_kept_once_and_as_it_was() {
+fn nothing_is_lost_and_all_data_converges_in_the_archives() {
     let mut tally = Tally::default();
     for n in 0..ARCHIVES {
         let report = archives(n);
@@ -173,17 +171,17 @@ fn what_is_archived_logged_searched_or_dropped_by_date_is_kept_once_and_as_it_wa
     assert_eq!(
         tally.never_seen(World::Archives),
         [],
-        "these things never happened"
+        "these rare events never occurred"
     );
     let median = tally.median();
     assert!(
         median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
-        "the median seed says too little: {median:?}"
+        "the median seed does too little: {median:?}"
     );
 }
 
 #[test]
-fn whatever_an_operator_releases_to_a_running_fleet_all_is_as_the_last_catalog_says() {
+fn all_data_matches_the_last_catalog_in_the_releases() {
     let mut tally = Tally::default();
     for n in 0..RELEASES {
         let report = releases(n);
@@ -193,17 +191,17 @@ fn whatever_an_operator_releases_to_a_running_fleet_all_is_as_the_last_catalog_s
     assert_eq!(
         tally.never_seen(World::Releases),
         [],
-        "these things never happened"
+        "these rare events never occurred"
     );
     let median = tally.median();
     assert!(
         median.jobs >= 20 && median.operations >= 200 && median.faults >= 1,
-        "the median seed says too little: {median:?}"
+        "the median seed does too little: {median:?}"
     );
 }
 
 #[test]
-fn what_was_wrong_once_is_right_now() {
+fn seeds_that_found_a_violation_pass() {
     for n in FOUND {
         all_is_well(&seed(n));
     }

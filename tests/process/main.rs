@@ -1,6 +1,6 @@
-//! The program as it is built, started as a process: its command line, whole lives of workers and stores, and kills.
+//! The built program, started as a process: its command line, complete runs of workers and stores, and kills.
 //!
-//! Each module says what it is about. `.config/nextest.toml` says which tests run when.
+//! `.config/nextest.toml` configures which tests run when.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,9 +1,9 @@
-//! Each pattern once on Azurite, as an application meets it: the official SDK for Node.js writes entities and sends jobs, a worker does them,
-//! and the SDK reads what is derived.
+//! Each pattern once on Azurite, as an application uses it: the official SDK for Node.js writes entities and sends
+//! jobs, a worker does them, and the SDK reads what is derived.
 
 #![expect(
     clippy::expect_used,
-    reason = "a script that prints something else has failed"
+    reason = "unexpected output of the script fails the test"
 )]
 
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ fn each_pattern_follows_what_the_sdk_for_node_writes_and_sends() {
             // Copies in another partition and in their primary's own.
             "by_email": {"ada@contoso.com": "King", "bob@contoso.com": "King"},
             "by_name": ["name_King_1", "name_King_2"],
-            // Lists in a row, in a row beside the primaries, and in a blob.
+            // Lists in a row, in a row of the primaries' partition, and in a blob.
             "list": [["Sales", "1"], ["Sales", "2"]],
             "list_near": [["1"], ["2"]],
             "list_blob": [["Sales", "1"], ["Sales", "2"]],
@@ -140,14 +140,14 @@ fn each_pattern_follows_what_the_sdk_for_node_writes_and_sends() {
             // A value in a blob, and an entity over several rows.
             "body": 4000,
             "wide": 400,
-            // Three ways to leave.
+            // Three kinds of archives.
             "former": {"Email": "eve@contoso.com", "LastName": "Byron", "Salary": 10},
             "document": "Lee",
             "log": ["e1", "e2"],
         })
     );
 
-    // One changes her address, one leaves: what was derived from them follows.
+    // One changes her address, and one leaves. Their derived items follow.
     sdk::node(site.ports(), "smoke.mjs", &["change"]);
     let done = site.run_until_idle(&[]);
     assert_eq!((done.poisoned, done.lost), (0, 0), "{:?}", site.poison());

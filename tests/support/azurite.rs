@@ -1,7 +1,7 @@
-//! Azurite for tests: installed from npm when it is missing, started once per test process, ended with it.
+//! Azurite for tests: installed from npm if it is missing, started once per test process, and ended with it.
 //!
-//! `run.mjs` ends when its standard input closes, which the operating system sees to even where this process is
-//! killed: nothing is left running, and nothing has to be cleaned up.
+//! `run.mjs` ends when its standard input closes. The operating system closes it even if this process is killed, so
+//! that nothing is left running.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -16,15 +16,13 @@ use evenkeel_model::AccountName;
 use evenkeel_storage::Account;
 use secrecy::SecretString;
 
-/// The emulator's account and key, which are public.
 const ACCOUNT: &str = "devstoreaccount1";
 pub const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// How often it is tried to start one again on its ports.
+/// Number of attempts to restart it on its ports.
 const RESTARTS: u32 = 10;
 
-/// Where the three services listen, on loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 pub struct Ports {
     pub blob: u16,
@@ -33,7 +31,6 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// All three services behind one port, as a [`Stub`](super::stub::Stub) plays them.
     pub const fn same(port: u16) -> Self {
         Self {
             blob: port,
@@ -42,12 +39,10 @@ impl Ports {
         }
     }
 
-    /// A connection string to them.
     pub fn connection_string(self) -> String {
         self.connection_string_of(ACCOUNT)
     }
 
-    /// A connection string to an account of this name, with the emulator's key.
     pub fn connection_string_of(self, account: &str) -> String {
         let endpoint = |service: &str, port: u16| {
             format!("{service}Endpoint=http://127.0.0.1:{port}/{account};")
@@ -60,23 +55,23 @@ impl Ports {
         )
     }
 
-    /// The settings of an account on them, called `main`.
     pub fn settings(self) -> AzureAccount {
         let text = SecretString::from(self.connection_string());
         AzureAccount::from_connection_string(AccountName::main(), &text)
             .expect("the emulator's connection string")
     }
 
-    /// The stores of an account on them. Make one per test: a pooled connection belongs to its test's runtime.
+    /// The stores of an account. Make one per test, because a pooled connection belongs to its test's runtime.
     pub fn connect(self) -> Account {
         evenkeel_azure::connect(&self.settings()).expect("connect")
     }
 }
 
-/// Where `scripts/test` has started an Azurite for all test processes: what `run.mjs` prints.
+/// The ports of an Azurite that `scripts/test` has started for all test processes, as `run.mjs` prints them.
 const SHARED_BY_ALL: &str = "EVENKEEL_TEST_AZURITE";
 
-/// An Azurite in memory that tests share, so they make their own names: the one that the environment names, or one of this test process.
+/// An Azurite in memory that tests share, so that they need unique names: the one in the environment variable, or one
+/// of this test process.
 pub fn shared() -> Ports {
     static SHARED: OnceLock<Azurite> = OnceLock::new();
     match std::env::var(SHARED_BY_ALL) {
@@ -89,13 +84,11 @@ pub fn shared() -> Ports {
 
 /// A running Azurite. Dropping it stops it and waits for its end.
 pub struct Azurite {
-    /// Where it listens.
     pub ports: Ports,
     location: Option<PathBuf>,
     process: Option<Process>,
 }
 
-/// The process, and both ends of what is said to it.
 struct Process {
     child: Child,
     input: ChildStdin,
@@ -103,18 +96,16 @@ struct Process {
 }
 
 impl Azurite {
-    /// One that keeps everything in memory.
     pub fn in_memory() -> Self {
         Self::start(None)
     }
 
-    /// One that keeps its data under `location`, for tests of outages: what is stopped cleanly can be
-    /// [restarted](Self::restart) with the same data on the same ports.
+    /// Keeps its data under `location`, for tests of outages. After a clean stop it can be [restarted](Self::restart)
+    /// with the same data on the same ports.
     pub fn persistent(location: impl Into<PathBuf>) -> Self {
         Self::start(Some(location.into()))
     }
 
-    /// One in memory with further accounts of these names, whose key is the emulator's.
     pub fn with_accounts(further: &[&str]) -> Self {
         let accounts: Vec<String> = [&[ACCOUNT], further]
             .concat()
@@ -125,24 +116,24 @@ impl Azurite {
             .expect("Azurite did not start with several accounts")
     }
 
-    /// One in memory whose account has one more key, in Base64.
+    /// Starts it in memory, with an additional key of the account in Base64.
     pub fn with_key(key: &str) -> Self {
         Self::try_start(None, None, Some(Self::keys(key)), &[])
             .expect("Azurite did not start with a second key")
     }
 
-    /// From now on the account has this key in place of the one beside the emulator's own.
     pub fn rotate(&mut self, key: &str) {
-        let Process { input, output, .. } = self.process.as_mut().expect("it runs");
-        writeln!(input, "{}", Self::keys(key)).expect("it listens");
-        output.read_line(&mut String::new()).expect("its answer");
+        let Process { input, output, .. } = self.process.as_mut().expect("the process runs");
+        writeln!(input, "{}", Self::keys(key)).expect("the process accepts input");
+        output
+            .read_line(&mut String::new())
+            .expect("the process answers");
     }
 
     fn keys(key: &str) -> String {
         format!("{ACCOUNT}:{KEY}:{key}")
     }
 
-    /// One in memory that speaks TLS with a certificate and its key, and takes tokens of Entra ID.
     pub fn over_tls(certificate: &Path, key: &Path) -> Self {
         let tls = [
             "--cert".as_ref(),
@@ -153,12 +144,11 @@ impl Azurite {
         Self::try_start(None, None, None, &tls).expect("Azurite did not start over TLS")
     }
 
-    /// Its process, while it runs.
     pub fn process_id(&self) -> Option<u32> {
         self.process.as_ref().map(|process| process.child.id())
     }
 
-    /// Stops it: from now on connections are refused. Waits until it has saved its data.
+    /// Stops it, so that connections are refused. Waits until it has saved its data.
     pub fn stop(&mut self) {
         if let Some(Process {
             mut child, input, ..
@@ -169,10 +159,9 @@ impl Azurite {
         }
     }
 
-    /// Starts it again after [`stop`](Self::stop), on the same ports.
     pub fn restart(&mut self) {
         if self.process.is_none() {
-            // Somebody else may have been given one of them meanwhile, for a moment.
+            // Another process may have one of the ports for a moment.
             let started = (0..RESTARTS).find_map(|tries| {
                 std::thread::sleep(Duration::from_millis(500).saturating_mul(tries));
                 Self::try_start(self.location.clone(), Some(self.ports), None, &[])
@@ -181,12 +170,11 @@ impl Azurite {
         }
     }
 
-    /// Stops it in its tracks: connections are accepted and nobody answers, until it is [resumed](Self::resume).
+    /// Pauses it: connections are accepted, but nothing answers, until it is [resumed](Self::resume).
     pub fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
     pub fn resume(&self) {
         self.signal("-CONT");
     }
@@ -270,7 +258,7 @@ impl Drop for Azurite {
     }
 }
 
-/// Installs Azurite where it is missing, once, also where several test processes start together.
+/// Installs Azurite if it is missing, once even if several test processes start together.
 fn install() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/azurite");
     // npm writes this file last.
@@ -284,7 +272,7 @@ fn install() -> PathBuf {
         {
             Ok(mut lock) => {
                 let _ = write!(lock, "{}", std::process::id());
-                let _remove = Remove(&lock_path);
+                let _remove = LockGuard(&lock_path);
                 if !installed.exists() {
                     npm_ci(&folder);
                 }
@@ -295,10 +283,10 @@ fn install() -> PathBuf {
     folder
 }
 
-/// Removes the lock, also when the installation panics.
-struct Remove<'a>(&'a Path);
+/// Removes the lock, even if the installation panics.
+struct LockGuard<'a>(&'a Path);
 
-impl Drop for Remove<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         let _ = fs::remove_file(self.0);
     }
@@ -321,10 +309,10 @@ fn npm_ci(folder: &Path) {
     assert!(done.success(), "`npm ci` in {} failed", folder.display());
 }
 
-/// Waits while another process installs. A lock that its owner left behind is taken away after ten minutes.
+/// Waits while another process installs. An abandoned lock is removed after ten minutes.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the age of a file on this machine's disk is no part of what is tested"
+    reason = "the age of a file on this machine's disk is not under test"
 )]
 fn wait_for(lock: &Path) {
     std::thread::sleep(Duration::from_millis(200));

@@ -1,10 +1,10 @@
-//! What the stores of this program say of themselves, where they promise more than Azure does.
+//! Capabilities of the stores of this program that exceed Azure's.
 
 use std::time::Duration;
 
 use evenkeel_conformance::Capabilities;
 
-/// The embedded store and the simulated one: they keep every bit of a number and of a date, and number versions and receipts.
+/// The embedded and the simulated store keep every bit of a number and of a date, and number versions and receipts.
 pub const OWN: Capabilities = Capabilities {
     sign_of_zero: true,
     date_comparison: Duration::from_nanos(100),

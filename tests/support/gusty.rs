@@ -1,11 +1,11 @@
-//! Weather in which contracts hold all the same.
+//! Faults under which contracts must still hold.
 
 use async_trait::async_trait;
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel_storage::ErrorClass;
 
-/// Every fifth request is refused, or fails without having been executed; of those that change nothing, some lose their answer.
-/// None of it may be seen through retries.
+/// Every fifth request is refused, or fails without being executed. Some reads lose their answer. With retries, none of
+/// this may be visible.
 pub struct Gusty;
 
 #[async_trait]

@@ -1,13 +1,13 @@
-//! What several test binaries share.
+//! Code that several test binaries share.
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test binary uses a part of it, and another part than the next one"
+    reason = "each test binary uses a different part"
 )]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that cannot set its stage has failed"
+    reason = "a failed setup fails the test"
 )]
 
 pub mod azurite;

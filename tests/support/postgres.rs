@@ -1,7 +1,7 @@
-//! PostgreSQL for tests: Debian's, as a user that is not root, reached by a socket in its own folder.
+//! PostgreSQL for tests: Debian's, run as a user other than root, reached by a socket in its own folder.
 //!
-//! A shell stands between: it ends the server when its standard input closes, which the operating system sees to even where this process
-//! is killed, and removes the folder.
+//! A shell in between ends the server when its standard input closes, and removes the folder. The operating system
+//! closes the input even if this process is killed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,9 +12,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use evenkeel_model::settings::{PostgresSettings, SqlSettings, SqlTls};
-/// The role that may do everything.
 pub const USER: &str = "evenkeel";
-/// How long a server may take to start: a killed one recovers first, once its last child has gone.
+/// Maximum start time. A killed server first recovers, after its last child has ended.
 const START: Duration = Duration::from_mins(1);
 
 /// Runs the server, and removes its folder when the test ends. `$0` is the folder, the arguments are the server's.
@@ -27,7 +26,6 @@ pub struct Postgres {
     server: Option<Server>,
 }
 
-/// A transaction that is open. Dropping it undoes it.
 pub struct OpenTransaction {
     psql: Child,
     /// psql ends with its input.
@@ -40,10 +38,11 @@ struct Server {
     pid: u32,
 }
 
-/// Where `scripts/test` has started a server for all test processes: the folder of its socket.
+/// The socket folder of a server that `scripts/test` has started for all test processes.
 const SHARED_BY_ALL: &str = "EVENKEEL_TEST_POSTGRES";
 
-/// A server that tests share, each with a database of its own: the one that the environment names, or one of this test process.
+/// A server that tests share, each with a database of its own: the one in the environment variable, or one of this test
+/// process.
 pub fn shared() -> &'static Postgres {
     static SHARED: OnceLock<Postgres> = OnceLock::new();
     SHARED.get_or_init(|| match std::env::var_os(SHARED_BY_ALL) {
@@ -57,7 +56,6 @@ pub fn shared() -> &'static Postgres {
 }
 
 impl Postgres {
-    /// One of its own, with these options.
     pub fn start(options: &[&str]) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("ekpg")
@@ -96,22 +94,18 @@ impl Postgres {
         server
     }
 
-    /// Where its socket and its log lie.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where its data lie.
     pub fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    /// A program of the server, as its user.
     fn tool(name: &str) -> Command {
         as_owner(Command::new(tools().join(name)))
     }
 
-    /// Starts it, and waits until it answers.
     #[expect(clippy::disallowed_methods, reason = "the server runs in real time")]
     pub fn restart(&mut self) {
         let started = Instant::now();
@@ -150,7 +144,7 @@ impl Postgres {
                 self.server = Some(server);
                 return;
             }
-            // What a killed server left is still in use.
+            // Resources of a killed server are still in use.
             server.end(true);
         }
         panic!(
@@ -167,7 +161,6 @@ impl Postgres {
         asked.unwrap().success()
     }
 
-    /// Kills it as a loss of power does.
     pub fn kill(&mut self) {
         let server = self.server.take().unwrap();
         let killed = Command::new("kill")
@@ -178,7 +171,7 @@ impl Postgres {
         server.end(true);
     }
 
-    /// From now on it speaks TLS with this certificate, and asks for passwords where it is reached by TCP.
+    /// Enables TLS with this certificate, and passwords for TCP connections.
     pub fn secure(&mut self, certificate: &str, key: &str) {
         let (cert, secret) = (
             self.data().join("server.crt"),
@@ -202,7 +195,6 @@ impl Postgres {
         self.restart();
     }
 
-    /// A new database.
     pub fn database(&self, name: &str) -> SqlSettings {
         self.ask("postgres", &format!("CREATE DATABASE {name}"));
         SqlSettings::Postgres(Box::new(PostgresSettings {
@@ -215,7 +207,7 @@ impl Postgres {
         }))
     }
 
-    /// Runs statements. The rows, their columns parted by `|`; nothing where it is away.
+    /// Runs statements. Returns the rows with columns separated by `|`, or `None` if the server is down.
     pub fn try_ask(&self, database: &str, statements: &str) -> Option<Vec<String>> {
         let mut psql = Self::tool("psql");
         psql.args([
@@ -244,13 +236,13 @@ impl Postgres {
         })
     }
 
-    /// As [`try_ask`](Self::try_ask), of one that is there.
+    /// As [`try_ask`](Self::try_ask), but the server must be up.
     pub fn ask(&self, database: &str, statements: &str) -> Vec<String> {
         self.try_ask(database, statements)
-            .unwrap_or_else(|| panic!("PostgreSQL does not take {statements}"))
+            .unwrap_or_else(|| panic!("PostgreSQL rejected {statements}"))
     }
 
-    /// Runs statements in a transaction that stays open until its holder is dropped.
+    /// Runs statements in a transaction that stays open until the return value is dropped.
     pub fn hold(&self, database: &str, statements: &str) -> OpenTransaction {
         let mut psql = Self::tool("psql");
         psql.args([
@@ -280,7 +272,7 @@ impl Postgres {
         BufReader::new(psql.stdout.take().unwrap())
             .read_line(&mut said)
             .unwrap();
-        assert_eq!(said.trim(), "held", "PostgreSQL does not take {statements}");
+        assert_eq!(said.trim(), "held", "PostgreSQL rejected {statements}");
         OpenTransaction {
             psql,
             _input: input,
@@ -338,7 +330,7 @@ fn tools() -> &'static Path {
     })
 }
 
-/// The user and group to run as, where this is root: the server refuses root.
+/// The user and group to run as if this process is root, because the server refuses root.
 fn owner() -> Option<(u32, u32)> {
     use std::os::unix::fs::MetadataExt as _;
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {

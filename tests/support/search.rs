@@ -1,5 +1,5 @@
-//! A search service on loopback, as far as Azure AI Search's REST API is used: indexes with typed fields, documents by key, a
-//! status for each document of a batch. What it keeps shows at once, which the real service does not promise.
+//! A search service on loopback with the used part of Azure AI Search's REST API: indexes with typed fields, documents
+//! by key, a status for each document of a batch. Writes are visible at once, which the real service does not promise.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,14 +13,11 @@ use evenkeel_sinks::search::SearchService;
 
 use super::stub::{Answer, Reply, Request, Stub};
 
-/// The key that opens it.
 pub const KEY: &str = "admin-key-of-the-stub";
-/// The field of every index that is its documents' key.
 pub const KEY_FIELD: &str = "id";
-/// Most documents of one request (Azure AI Search: 1,000).
+/// Maximum number of documents per request (Azure AI Search: 1,000).
 const BATCH: usize = 1_000;
 
-/// A running service.
 pub struct SearchStub {
     stub: Stub,
     state: Arc<Mutex<State>>,
@@ -29,32 +26,27 @@ pub struct SearchStub {
 #[derive(Default)]
 struct State {
     indexes: BTreeMap<String, Index>,
-    /// What becomes of the next requests, before anything else is looked at.
+    /// Faults of the next requests, checked before anything else.
     trouble: Vec<Trouble>,
 }
 
 #[derive(Default)]
 struct Index {
-    /// Each field's type.
     fields: BTreeMap<String, String>,
     documents: BTreeMap<String, Map<String, Value>>,
 }
 
-/// What becomes of a request.
 #[derive(Debug, Clone)]
 pub enum Trouble {
-    /// It is refused with this status, and perhaps asked to wait for some seconds.
+    /// The request is refused with this status, and perhaps a Retry-After in seconds.
     Refused(u16, Option<u64>),
-    /// A gateway in the service's place answers with this status.
     Gateway(u16),
-    /// It is executed, and the connection is reset.
     LoseAnswer,
-    /// The document that has this text in it is refused with this status, the others are written.
+    /// The document that contains this text is refused with this status, and the others are written.
     Document(&'static str, u16),
 }
 
 impl SearchStub {
-    /// Starts one, without indexes.
     pub fn start() -> Self {
         let state = Arc::new(Mutex::new(State::default()));
         let stub = Stub::start({
@@ -64,7 +56,6 @@ impl SearchStub {
         Self { stub, state }
     }
 
-    /// Makes an index: `[("name", "Edm.String")]`.
     pub fn create(&self, index: &str, fields: &[(&str, &str)]) {
         let fields = fields
             .iter()
@@ -81,17 +72,15 @@ impl SearchStub {
             .insert(index.to_owned(), index_of);
     }
 
-    /// What happens to the next requests, each its own.
+    /// Adds faults, one for each of the next requests.
     pub fn trouble(&self, trouble: impl IntoIterator<Item = Trouble>) {
         self.state.lock().unwrap().trouble.extend(trouble);
     }
 
-    /// The documents of an index by their keys.
     pub fn documents(&self, index: &str) -> BTreeMap<String, Map<String, Value>> {
         self.state.lock().unwrap().indexes[index].documents.clone()
     }
 
-    /// Somebody writes or removes a document by hand.
     pub fn tamper(&self, index: &str, key: &str, document: Option<Value>) {
         let mut state = self.state.lock().unwrap();
         let documents = &mut state.indexes.get_mut(index).unwrap().documents;
@@ -103,17 +92,14 @@ impl SearchStub {
         }
     }
 
-    /// Every request it has seen.
     pub fn requests(&self) -> Vec<Request> {
         self.stub.requests()
     }
 
-    /// Where it is.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.stub.port())
     }
 
-    /// It as a sink.
     pub fn service(&self, sink: &AccountName) -> SearchService {
         SearchService {
             sink: sink.clone(),
@@ -123,7 +109,7 @@ impl SearchStub {
     }
 }
 
-/// With the names of the request that the service sends with every answer.
+/// An answer with the request ids that the service always sends.
 fn named(status: u16) -> Answer {
     Reply::status(status)
         .header("request-id", "7d6eb5c1-0002-0000-0000-000000000000")
@@ -173,7 +159,6 @@ impl State {
             _ => refusal(404, "no such resource"),
         };
         match trouble {
-            // The connection ends in the midst of the answer.
             Some(Trouble::LoseAnswer) => answer.cut_after(1).into(),
             _ => answer.into(),
         }
@@ -212,7 +197,7 @@ impl State {
         if actions.is_empty() || actions.len() > BATCH {
             return refusal(400, "1 to 1,000 actions");
         }
-        // A field that the index has not makes the whole request nonsense to the service.
+        // An unknown field makes the whole request invalid for the service.
         let known = |action: &Value| {
             action
                 .as_object()
@@ -281,6 +266,6 @@ fn fits(kind: &str, value: &Value) -> bool {
         "Edm.Boolean" => value.is_boolean(),
         "Edm.Int32" | "Edm.Int64" => value.is_i64(),
         "Edm.Double" => value.is_number(),
-        other => panic!("no such type here: {other}"),
+        other => panic!("unsupported type: {other}"),
     }
 }

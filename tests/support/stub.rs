@@ -1,8 +1,7 @@
-//! A scripted HTTP/1.1 server on loopback: for what a real service does rarely and an emulator never.
+//! A scripted HTTP/1.1 server on loopback, for behavior that a real service rarely shows and an emulator never.
 //!
-//! A closure sees every request and says what becomes of it: an answer, an answer that is late, cut off or never
-//! given, a connection that breaks, or the answer of a real service behind it ([`Reply::Forward`]), so that most
-//! requests run against Azurite while chosen ones meet a 503.
+//! A closure decides about each request: an answer, an answer that is late, cut off or missing, a connection that breaks, or the answer
+//! of a real service behind the stub ([`Reply::Forward`]). So most requests can run against Azurite while chosen ones meet a 503.
 //!
 //! ```no_run
 //! let stub = Stub::start(|request| match request.number {
@@ -19,23 +18,19 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A request as it arrived.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The how-manieth request of this stub it is, from 0.
+    /// Number of the request at this stub, from 0.
     pub number: usize,
-    /// `GET`, `MERGE`, …
     pub method: String,
-    /// Path and query, as they were sent.
+    /// Path and query, as sent.
     pub target: String,
-    /// The headers, their names in lower case.
+    /// The headers, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -43,13 +38,11 @@ impl Request {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
-/// An answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
     status: u16,
@@ -59,23 +52,19 @@ pub struct Answer {
     delay: Duration,
 }
 
-/// What becomes of a request.
 #[derive(Debug, Clone)]
 pub enum Reply {
-    /// An answer.
     Answer(Answer),
-    /// The answer of the service behind the stub.
     Forward,
-    /// The service behind executes it, and its answer is lost: the connection is reset.
+    /// The service behind the stub executes it, and the connection is reset instead of an answer.
     ForwardThenReset,
     /// The connection is reset; nothing was executed.
     Reset,
-    /// Nothing, for as long as the stub runs.
+    /// No answer while the stub runs.
     Silence,
 }
 
 impl Reply {
-    /// An answer with a status and nothing else.
     pub const fn status(status: u16) -> Answer {
         Answer {
             status,
@@ -88,31 +77,28 @@ impl Reply {
 }
 
 impl Answer {
-    /// With a header.
     pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
         self
     }
 
-    /// With a body.
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self
     }
 
-    /// Cut off after so many bytes of the body, though its whole length is promised.
+    /// Cuts the answer off after this many bytes of the body, although its header has the full length.
     pub const fn cut_after(mut self, bytes: usize) -> Self {
         self.keep = Some(bytes);
         self
     }
 
-    /// Given only after this time (of real clocks: keep it short).
+    /// Delays the answer by this time in real clocks, so keep it short.
     pub const fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// With the headers that Azure sends with every answer.
     pub fn like_azure(self) -> Self {
         self.header("Server", "Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0")
             .header("x-ms-request-id", "7d6eb5c1-0002-0000-0000-000000000000")
@@ -147,7 +133,6 @@ struct Shared {
 }
 
 impl Stub {
-    /// Starts one on a free port.
     pub fn start(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let shared = Arc::new(Shared {
@@ -170,24 +155,20 @@ impl Stub {
         }
     }
 
-    /// One that answers every request alike.
     pub fn always(answer: Answer) -> Self {
         Self::start(move |_| answer.clone().into())
     }
 
-    /// With a service on this port of loopback behind it, for [`Reply::Forward`].
     #[must_use]
     pub fn forward_to(self, port: u16) -> Self {
         self.shared.behind.store(port, Ordering::SeqCst);
         self
     }
 
-    /// Where it listens, on loopback.
     pub fn port(&self) -> u16 {
         self.shared.address.port()
     }
 
-    /// Every request it has seen.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.seen.lock().unwrap().clone()
     }
@@ -198,7 +179,7 @@ impl Drop for Stub {
         self.shared.stopping.store(true, Ordering::SeqCst);
         *self.shared.stopped.0.lock().unwrap() = true;
         self.shared.stopped.1.notify_all();
-        // The acceptor waits in `accept`: one more connection wakes it.
+        // The acceptor waits in `accept`. One more connection wakes it.
         let _ = TcpStream::connect(self.shared.address);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -235,7 +216,6 @@ impl Shared {
         }
     }
 
-    /// Requests on one connection, one after the other.
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let mut unread = Vec::new();
@@ -274,7 +254,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits; `false` where the stub is stopped meanwhile.
+    /// Waits; returns `false` if the stub is stopped in between.
     fn pause(&self, time: Duration) -> bool {
         if time.is_zero() {
             return true;
@@ -307,7 +287,6 @@ impl Shared {
         Ok(request)
     }
 
-    /// Runs a request on the service behind, and returns its answer as bytes.
     fn forward(&self, request: &Request, behind: &mut Option<TcpStream>) -> io::Result<Vec<u8>> {
         let port = self.behind.load(Ordering::SeqCst);
         assert_ne!(port, 0, "Reply::Forward needs Stub::forward_to");
@@ -344,7 +323,7 @@ impl Shared {
         };
         let mut answer = format!("{}\r\n", head.first).into_bytes();
         for (name, value) in &head.headers {
-            // A body that came in chunks goes on in one piece.
+            // A chunked body is forwarded in one piece.
             if name != "transfer-encoding" && (name != "content-length" || request.method == "HEAD")
             {
                 answer.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
@@ -360,15 +339,15 @@ impl Shared {
     }
 }
 
-/// Closes a connection with RST rather than FIN where the platform allows, so that its client sees a reset.
+/// Closes a connection with RST instead of FIN if the platform allows, so that its client sees a reset.
 fn reset(stream: &TcpStream) -> io::Result<()> {
-    // Bytes that nobody reads make the kernel answer with RST; without any it is an early end, which the
-    // client has to treat alike.
+    // Unread bytes make the kernel answer with RST. Without any it is an early end, which the client has to treat the
+    // same.
     stream.shutdown(Shutdown::Both)
 }
 
 impl Answer {
-    /// Writes it. `false` where the connection must not be used any more.
+    /// Returns `false` if the connection must not be used any more.
     fn write(&self, stream: &mut TcpStream, head: bool) -> io::Result<bool> {
         let mut bytes = format!("HTTP/1.1 {} Scripted\r\n", self.status).into_bytes();
         for (name, value) in &self.headers {
@@ -393,14 +372,13 @@ impl Answer {
     }
 }
 
-/// The first line and the headers of a request or an answer.
 struct Head {
     first: String,
     headers: Vec<(String, String)>,
 }
 
 impl Head {
-    /// Reads one; nothing where the connection ends before it starts.
+    /// Returns `None` if the connection ends before the head starts.
     fn read(stream: &mut impl Read, unread: &mut Vec<u8>) -> io::Result<Option<Self>> {
         let end = loop {
             if let Some(end) = unread.windows(4).position(|window| window == b"\r\n\r\n") {

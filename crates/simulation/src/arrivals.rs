@@ -1,4 +1,4 @@
-//! From the write of a primary, beside workers at work, to the end of its job.
+//! Time from the write of a primary to the end of its job, while workers are busy.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use evenkeel_model::EntityKey;
 
-/// Times of writes still without an end, and the times from write to end.
+/// Write times of primaries whose job has not ended, and the durations of the others.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Mutex<(BTreeMap<EntityKey, Duration>, Vec<Duration>)>);
 
 impl Arrivals {
-    /// A primary was written.
     pub(super) fn was_written(&self, key: EntityKey, now: Duration) {
         self.0
             .lock()
@@ -20,7 +19,6 @@ impl Arrivals {
             .insert(key, now);
     }
 
-    /// A primary is in step.
     pub(super) fn is_found(&self, key: &EntityKey, now: Duration) {
         let mut arrivals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(written) = arrivals.0.remove(key) {
@@ -28,7 +26,7 @@ impl Arrivals {
         }
     }
 
-    /// A percentile over the middle half, without the workers' start.
+    /// A percentile over the middle half of the primaries, so that the workers' start does not count.
     pub(super) fn percentile(&self, of_a_hundred: usize) -> Option<Duration> {
         let found = &self.0.lock().unwrap_or_else(PoisonError::into_inner).1;
         let mut middle = found.get(found.len() / 4..found.len() * 3 / 4)?.to_vec();

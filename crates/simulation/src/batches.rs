@@ -1,30 +1,26 @@
-//! What clients ask for of many primaries at once, in every third seed: lists with keys that are there, that are not, that come twice, and
-//! that no entity can have.
+//! Batches of clients, in every third seed. Their lists contain keys that exist, that do not exist, that occur twice,
+//! and that are invalid.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
-use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, If};
-use super::content::Brings;
+use super::client::{ClientAction, ClientMessage, ClientStep, ConditionKind, EMPLOYEES};
+use super::content::PutContent;
+use super::expectation::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::fault_plan::{Draw, FaultPlan, rng};
 use super::history::VERSION;
 use evenkeel_account::company::ARCHIVE;
 use evenkeel_model::EntityKey;
 
-/// The part of a seed that batches are drawn from.
+/// Number of the random sequence of batches.
 const PART: u64 = 80;
-/// The versions of what they put come after this, and after every one of the rest of a script.
+/// The versions of their puts begin after this, which is above all other versions of a script.
 const VERSIONS: i64 = 500_000;
-/// Employees whom batches alone are about.
 const OTHERS: usize = 16;
-/// RowKeys that no entity can have.
 const IMPOSSIBLE: [&str; 3] = ["a/b", "1#2", "?"];
-/// What batches ask for.
 const OPS: [&str; 5] = ["sync", "put", "delete", "archive", "restore"];
-/// Lists that are the mistake of their message.
 const MISTAKES: [&str; 4] = [
     r#"{"op":"sync","table":"Employees","pk":"Sales","rks":[]}"#,
     r#"{"op":"delete","table":"Employees","pk":"Sales","rks":["b1","b1"]}"#,
@@ -32,30 +28,25 @@ const MISTAKES: [&str; 4] = [
     r#"{"op":"restore","archive":"former","keys":[["Sales","b1"],["Sales"]]}"#,
 ];
 
-/// A message about many primaries.
 #[derive(Debug, Clone)]
 pub(super) struct BatchMessage {
     op: &'static str,
-    /// Of puts.
+    /// Used by puts only.
     mode: &'static str,
-    condition: Option<If>,
-    /// Of syncs.
+    condition: Option<ConditionKind>,
+    /// Used by syncs only.
     thorough: bool,
-    /// Whether primaries of one partition are listed by their RowKeys alone.
     by_row_keys: bool,
     items: Vec<ListedItem>,
 }
 
-/// An item of a list.
 #[derive(Debug, Clone)]
 struct ListedItem {
     keys: ListedKeys,
-    /// Of a put: the version, and what is sent.
     put: Option<(i64, Value)>,
 }
 
 impl BatchMessage {
-    /// What is sent.
     pub(super) fn json(&self) -> Value {
         let mut json = json!({"op": self.op});
         let (field, name) = if matches!(self.op, "archive" | "restore") {
@@ -65,9 +56,9 @@ impl BatchMessage {
         };
         json[field] = name.into();
         match self.condition {
-            Some(If::Absent) => json["if_absent"] = true.into(),
-            Some(If::Newer) => json["newer_by"] = VERSION.into(),
-            Some(If::Match) | None => {}
+            Some(ConditionKind::Absent) => json["if_absent"] = true.into(),
+            Some(ConditionKind::Newer) => json["newer_by"] = VERSION.into(),
+            Some(ConditionKind::Match) | None => {}
         }
         if self.thorough {
             json["thorough"] = true.into();
@@ -94,7 +85,6 @@ impl BatchMessage {
         json
     }
 
-    /// What is expected of it: each job once, and poison of those that no entity can be the subject of.
     pub(super) fn expectation(&self) -> Expectation {
         let mut jobs: Vec<(ListedKeys, Expectation)> = Vec::new();
         for item in &self.items {
@@ -112,14 +102,14 @@ impl BatchMessage {
     fn asked(&self, item: &ListedItem) -> Option<EntityJob> {
         let key = EntityKey::new(item.keys.0.as_str(), item.keys.1.as_str()).ok()?;
         let guard = match (self.condition, &item.put) {
-            (Some(If::Absent), _) => Some(JobCondition::Absent),
-            (Some(If::Newer), Some((version, _))) => Some(JobCondition::Newer(*version)),
+            (Some(ConditionKind::Absent), _) => Some(JobCondition::Absent),
+            (Some(ConditionKind::Newer), Some((version, _))) => Some(JobCondition::Newer(*version)),
             _ => None,
         };
         let brings = item
             .put
             .as_ref()
-            .map(|(_, entity)| Arc::new(Brings::of(self.mode, entity, std::iter::empty())));
+            .map(|(_, entity)| Arc::new(PutContent::of(self.mode, entity, std::iter::empty())));
         Some(EntityJob {
             guard,
             brings,
@@ -128,7 +118,7 @@ impl BatchMessage {
         })
     }
 
-    /// The versions that it puts, and whether nothing of what was there before stays.
+    /// The versions that it puts, and whether each replaces all existing properties.
     pub(super) fn versions(&self) -> impl Iterator<Item = (i64, bool)> {
         self.items
             .iter()
@@ -136,8 +126,8 @@ impl BatchMessage {
     }
 }
 
-/// The batches of a seed, which come after so many step groups. `entity`: what the client says of an employee at a version; `true` for one of
-/// these.
+/// The batches of a seed, in step groups after the existing ones. `entity` is the client's content of an employee at a
+/// version; its flag marks an employee of a batch.
 pub(super) fn steps(
     seed: u64,
     fault_plan: &FaultPlan,
@@ -183,7 +173,7 @@ fn batch(
     let size = *draw.of(&[2, 3, 5, 8, 13, 20]);
     let mut places: Vec<usize> = Vec::new();
     while places.len() < size.min(all.len()) {
-        // Those whom others are about as well come more often.
+        // Employees that other jobs concern, too, are chosen more often.
         let place = if draw.happens(0.4) {
             draw.below(known)
         } else {
@@ -216,7 +206,8 @@ fn batch(
             entity["RowKey"] = rk.into();
         }
     }
-    let condition = (op == "put" && draw.happens(0.25)).then(|| *draw.of(&[If::Absent, If::Newer]));
+    let condition = (op == "put" && draw.happens(0.25))
+        .then(|| *draw.of(&[ConditionKind::Absent, ConditionKind::Newer]));
     BatchMessage {
         op,
         mode: draw.of::<&str>(&["replace", "merge"]),

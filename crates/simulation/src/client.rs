@@ -1,7 +1,7 @@
-//! The client: writes, removes and recreates entities, and sends every kind of message.
+//! The client: it writes, deletes and recreates entities, and sends every kind of message.
 //!
-//! Its script comes from the seed and is fixed beforehand, so that a shorter one can be tried where a run fails.
-//! It keeps the client's part of the contract: a message follows every change of its own.
+//! Its script is derived from the seed in advance, so that a shorter script can be tried if a run fails. It keeps the
+//! client's part of the contract: a message follows every change that it makes itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::batches::BatchMessage;
-use super::content::Brings;
+use super::content::PutContent;
 use super::fault::FaultKind;
 use super::fault_plan::{Draw, JOBS, seconds};
 use super::history::VERSION;
 use super::ledger::{EntityJob, Expectation, JobCondition};
 use super::notes::NOTE;
+use super::shared_state::SharedState;
 use super::sim_accounts::SimulatedAccounts;
-use super::stage::Stage;
 use evenkeel_account::SimWorld;
 use evenkeel_account::company::account_of;
 use evenkeel_account::company::{ARCHIVE, container, queue, table};
@@ -27,40 +27,33 @@ use evenkeel_model::large::{self, STAGING};
 use evenkeel_model::{AccountName, BlobName, Entity, EntityKey, body};
 use evenkeel_storage::{Account, BlobUpload, IfMatch, StoreError, TableOperation, TableStore, Ttl};
 
-/// The table of the employees, in every world.
 pub(super) const EMPLOYEES: &str = "Employees";
-/// The table of the entities that views of the company keep properties on.
+/// The table of the entities on which company views set properties.
 pub(super) const DEPARTMENTS: &str = "Departments";
 
-/// The versions of what the client creates anew come after this, and after every one of a script.
+/// The versions of entities that the client recreates begin after this, which is above all versions of a script.
 const RECREATED: i64 = 1_000_000;
 
-/// One thing that the client does, and when.
 #[derive(Debug, Clone)]
 pub(super) struct ClientStep {
     pub(super) at: Duration,
-    /// What belongs together: the client's own change and the messages that follow it.
+    /// Groups a change by the client and the messages that follow it.
     pub(super) step_group: usize,
     pub(super) action: ClientAction,
-    /// How its message is sent, where it is one.
-    pub(super) posting: Posting,
+    pub(super) posting: MessageOptions,
 }
 
-/// How a message is sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Posting {
-    /// The id that the job carries.
+pub(super) struct MessageOptions {
     id: Option<String>,
-    /// After how long the client's own retry puts it again.
+    /// Delay after which the client's own retry puts the message again.
     again: Option<Duration>,
-    /// How long it lives.
     ttl: Option<Duration>,
-    /// How long it is hidden at first, where it lives for ever.
+    /// Initial visibility delay. It applies only if the message does not expire.
     hidden: Duration,
 }
 
-impl Posting {
-    /// How each message of a script is sent.
+impl MessageOptions {
     pub(super) fn vary(
         steps: &mut [ClientStep],
         draw: &Draw<'_>,
@@ -105,107 +98,73 @@ impl ClientStep {
             at,
             step_group,
             action,
-            posting: Posting::default(),
+            posting: MessageOptions::default(),
         }
     }
 
-    /// Its message is hidden for so long at first.
     pub(super) const fn hidden_for(mut self, hidden: Duration) -> Self {
         self.posting.hidden = hidden;
         self
     }
 }
 
-/// One thing that the client does.
 #[derive(Debug, Clone)]
 pub(super) enum ClientAction {
-    /// Writes an entity directly.
     Write(&'static str, Entity),
-    /// Writes properties of an entity directly, and leaves the others as they are.
     Merge(&'static str, Entity),
-    /// Merges a note into an entity directly, where there is one.
     Note(&'static str, EntityKey),
-    /// Deletes an entity directly.
     Remove(&'static str, EntityKey),
-    /// Sends a message.
     Send(ClientMessage),
-    /// Saves an employee's rows in its own partition again, as they are: no application's deed.
+    /// Saves an employee's derived rows in its own partition again, unchanged. An application would not do this.
     SaveRows(EntityKey),
-    /// Adds another employee to an employee's footprint: no application's deed.
+    /// Adds another employee's row to a footprint. An application would not do this.
     Forge {
-        /// The owner of the footprint.
         list: EntityKey,
-        /// The added employee.
         row: EntityKey,
     },
 }
 
-/// A message.
 #[derive(Debug, Clone)]
 pub(super) enum ClientMessage {
-    /// A job about one entity.
     Job {
-        /// Its operation.
         op: &'static str,
-        /// The table of the primary.
         table: &'static str,
-        /// The primary's key.
         key: EntityKey,
-        /// Where it goes, where it moves.
         to: Option<EntityKey>,
-        /// Under which condition.
-        condition: Option<If>,
+        condition: Option<ConditionKind>,
     },
-    /// A sync that takes nothing for granted.
     Thorough(&'static str, EntityKey),
-    /// A put.
     Put(Box<EmployeePut>),
-    /// A job for each of many primaries.
     Batch(Box<BatchMessage>),
-    /// A job about one entity, in full.
     Spelled {
-        /// What is sent.
         json: Value,
-        /// What it means.
         asked: Box<EntityJob>,
-        /// Whether it is under the condition of the ETag that the client reads just before.
+        /// Whether its condition is the ETag that the client reads just before.
         at_its_etag: bool,
     },
-    /// A job about a whole table: its operation, and what it says.
     Whole(&'static str, Value),
-    /// Something that is no job, poisoned for this reason.
+    /// An invalid message, which is poisoned for this reason.
     Broken(String, &'static str),
 }
 
-/// A put of an employee.
 #[derive(Debug, Clone)]
 pub(super) struct EmployeePut {
-    /// The employee's key.
     pub(super) key: EntityKey,
-    /// Its version.
     pub(super) version: i64,
-    /// What is sent.
     pub(super) entity: Value,
-    /// `replace` or `merge`.
     pub(super) mode: &'static str,
-    /// Under which condition.
-    pub(super) condition: Option<If>,
-    /// What is staged beforehand, by property; under no property, the entity itself.
+    pub(super) condition: Option<ConditionKind>,
+    /// What is staged in advance, by property. No property stands for the entity itself.
     pub(super) staged: Vec<(Option<&'static str>, BlobName, String)>,
 }
 
-/// The condition of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum If {
-    /// The ETag that the client reads just before.
+pub(super) enum ConditionKind {
     Match,
-    /// The employee is absent.
     Absent,
-    /// Its version is newer.
     Newer,
 }
 
-/// What belongs together in a script: actions at their times, and the messages that follow them.
 pub(super) fn script(
     storm: Duration,
     draw: &Draw<'_>,
@@ -246,7 +205,6 @@ pub(super) fn script(
     steps
 }
 
-/// Something that is no job.
 pub(super) fn broken(draw: &Draw<'_>) -> ClientAction {
     let (text, reason) = *draw.of(&[
         ("no job at all", "undecodable"),
@@ -273,7 +231,6 @@ pub(super) fn broken(draw: &Draw<'_>) -> ClientAction {
     ClientAction::Send(ClientMessage::Broken(text.to_owned(), reason))
 }
 
-/// Which of several things happens, each by its weight.
 pub(super) fn chosen(draw: &Draw<'_>, weights: &[f64]) -> Option<usize> {
     let total: f64 = weights.iter().sum();
     let mut at = draw.0.unit() * total;
@@ -283,28 +240,25 @@ pub(super) fn chosen(draw: &Draw<'_>, weights: &[f64]) -> Option<usize> {
     })
 }
 
-/// The client at work.
 pub(super) struct SimulatedClient {
-    pub(super) stage: Arc<Stage>,
+    pub(super) shared_state: Arc<SharedState>,
     pub(super) account: Account,
-    /// The other account, where there is one.
     abroad: Option<Account>,
-    /// One message at a time: what the next one is has been said by then.
+    /// Messages are sent one at a time, because the expectation of the next message is announced before it is sent.
     sending: Mutex<()>,
 }
 
 impl SimulatedClient {
-    pub(super) fn new(stage: Arc<Stage>, seen: &SimulatedAccounts) -> Self {
+    pub(super) fn new(shared_state: Arc<SharedState>, seen: &SimulatedAccounts) -> Self {
         let abroad = seen.abroad.as_ref().map(SimWorld::account);
         Self {
-            stage,
+            shared_state,
             account: seen.main.account(),
             abroad,
             sending: Mutex::default(),
         }
     }
 
-    /// The tables of the account that a table lies in.
     pub(super) fn tables(&self, name: &str) -> &dyn TableStore {
         let home = self
             .abroad
@@ -313,26 +267,30 @@ impl SimulatedClient {
         home.unwrap_or(&self.account).tables.as_ref()
     }
 
-    /// Takes every step at its time.
     pub(super) async fn play(&self, steps: &[ClientStep]) {
         for step in steps {
-            sleep(step.at.saturating_sub(self.stage.elapsed())).await;
+            sleep(step.at.saturating_sub(self.shared_state.elapsed())).await;
             if let Err(error) = self.take(&step.action, &step.posting).await {
-                self.stage
-                    .violated(format!("the client met an error in fair weather: {error}"));
+                self.shared_state.violated(format!(
+                    "a client request failed although no fault is active: {error}"
+                ));
             }
         }
     }
 
-    /// Recreates entities deleted by unanswered requests, and changes those with a lost request to delete, until the storm is over.
-    pub(super) async fn recreates(&self, over: &CancellationToken) {
+    /// Until the storm is over, recreates entities that were deleted by unanswered requests, and changes entities whose
+    /// delete request was lost.
+    pub(super) async fn run_queued_changes(&self, over: &CancellationToken) {
         let mut version = RECREATED;
-        while let Some((fault, key)) = over.run_until_cancelled(self.stage.to_recreate()).await {
-            if !self.stage.strike(fault) {
+        while let Some((fault, key)) = over
+            .run_until_cancelled(self.shared_state.next_client_change())
+            .await
+        {
+            if !self.shared_state.inject(fault) {
                 continue;
             }
             version += 1;
-            self.stage
+            self.shared_state
                 .tell(|| format!("FAULT {fault} : {EMPLOYEES}{key} at version {version}"));
             let entity = Entity::new(key.clone())
                 .with(VERSION, version)
@@ -349,15 +307,20 @@ impl SimulatedClient {
                 ClientAction::Write(EMPLOYEES, entity),
                 ClientAction::Send(sync),
             ] {
-                if let Err(error) = self.take(&action, &Posting::default()).await {
-                    self.stage
-                        .violated(format!("the client met an error in fair weather: {error}"));
+                if let Err(error) = self.take(&action, &MessageOptions::default()).await {
+                    self.shared_state.violated(format!(
+                        "a client request failed although no fault is active: {error}"
+                    ));
                 }
             }
         }
     }
 
-    async fn take(&self, action: &ClientAction, posting: &Posting) -> Result<(), StoreError> {
+    async fn take(
+        &self,
+        action: &ClientAction,
+        posting: &MessageOptions,
+    ) -> Result<(), StoreError> {
         match action {
             ClientAction::Merge(name, entity) => {
                 let operation = TableOperation::InsertOrMerge(entity.clone());
@@ -366,7 +329,9 @@ impl SimulatedClient {
                     .await
                     .map(drop)
             }
-            ClientAction::Remove(DEPARTMENTS, _) if !self.stage.strike(FaultKind::TargetGone) => {
+            ClientAction::Remove(DEPARTMENTS, _)
+                if !self.shared_state.inject(FaultKind::TargetGone) =>
+            {
                 Ok(())
             }
             ClientAction::Write(name, entity) => {
@@ -377,30 +342,39 @@ impl SimulatedClient {
                     .map(drop)
             }
             ClientAction::Note(name, key) => {
-                let note = Entity::new(key.clone())
-                    .with(NOTE, i64::try_from(self.stage.tick()).unwrap_or(i64::MAX));
-                self.where_it_is(name, &TableOperation::Merge(note, IfMatch::Any))
+                let note = Entity::new(key.clone()).with(
+                    NOTE,
+                    i64::try_from(self.shared_state.tick()).unwrap_or(i64::MAX),
+                );
+                self.apply_if_present(name, &TableOperation::Merge(note, IfMatch::Any))
                     .await
             }
             ClientAction::Remove(name, key) => {
-                self.where_it_is(name, &TableOperation::Delete(key.clone(), IfMatch::Any))
+                self.apply_if_present(name, &TableOperation::Delete(key.clone(), IfMatch::Any))
                     .await
             }
             ClientAction::Send(message) => self.send(message, posting).await,
-            ClientAction::SaveRows(key) => self.saves_rows(key).await,
-            ClientAction::Forge { list, row } => self.forges(list, row).await,
+            ClientAction::SaveRows(key) => self.save_rows(key).await,
+            ClientAction::Forge { list, row } => self.forge_footprint(list, row).await,
         }
     }
 
-    /// Writes or deletes an entity, where there is one.
-    async fn where_it_is(&self, name: &str, operation: &TableOperation) -> Result<(), StoreError> {
+    async fn apply_if_present(
+        &self,
+        name: &str,
+        operation: &TableOperation,
+    ) -> Result<(), StoreError> {
         match self.tables(name).apply(&table(name), operation).await {
             Err(error) if error.is_missing_item() => Ok(()),
             done => done.map(drop),
         }
     }
 
-    async fn send(&self, message: &ClientMessage, posting: &Posting) -> Result<(), StoreError> {
+    async fn send(
+        &self,
+        message: &ClientMessage,
+        posting: &MessageOptions,
+    ) -> Result<(), StoreError> {
         let (mut json, expectation) = match message {
             ClientMessage::Broken(text, reason) => {
                 return self.put(text, Expectation::Poison(reason)).await;
@@ -467,7 +441,7 @@ impl SimulatedClient {
         let text = body::encode(&json.to_string());
         match posting
             .ttl
-            .filter(|_| self.stage.is_allowed(FaultKind::Expiry))
+            .filter(|_| self.shared_state.is_allowed(FaultKind::Expiry))
         {
             Some(ttl) => {
                 self.put_for(
@@ -486,14 +460,14 @@ impl SimulatedClient {
             return Ok(());
         };
         sleep(again).await;
-        if self.stage.strike(FaultKind::Doubled) {
+        if self.shared_state.inject(FaultKind::Doubled) {
             self.put(&text, expectation).await
         } else {
             Ok(())
         }
     }
 
-    /// Stages what a put does not carry itself, and says what it carries.
+    /// Stages what a put does not carry itself; returns the message and its expectation.
     async fn staged(&self, put: &EmployeePut) -> Result<(Value, Expectation), StoreError> {
         let EmployeePut {
             key,
@@ -506,16 +480,16 @@ impl SimulatedClient {
         let mut json = json!({"op": "put", "table": EMPLOYEES, "mode": mode, "entity": entity});
         let guard = match condition {
             None => None,
-            Some(If::Match) => {
+            Some(ConditionKind::Match) => {
                 let etag = self.etag(EMPLOYEES, key).await?;
                 json["if_match"] = etag.as_str().into();
                 Some(JobCondition::Match(etag))
             }
-            Some(If::Absent) => {
+            Some(ConditionKind::Absent) => {
                 json["if_absent"] = true.into();
                 Some(JobCondition::Absent)
             }
-            Some(If::Newer) => {
+            Some(ConditionKind::Newer) => {
                 json["newer_by"] = VERSION.into();
                 Some(JobCondition::Newer(*version))
             }
@@ -544,7 +518,7 @@ impl SimulatedClient {
         let values = staged
             .iter()
             .filter_map(|(property, _, value)| Some(((*property)?, value.as_str())));
-        let brings = Some(Arc::new(Brings::of(mode, entity, values)));
+        let brings = Some(Arc::new(PutContent::of(mode, entity, values)));
         let staged = staged.iter().map(|(_, name, _)| name.to_string()).collect();
         Ok((
             json,
@@ -557,19 +531,18 @@ impl SimulatedClient {
         ))
     }
 
-    /// The ETag of an entity now, or one that none has.
+    /// The present ETag of an entity, or one that never matches.
     async fn etag(&self, of: &str, key: &EntityKey) -> Result<String, StoreError> {
         let row = self.tables(of).get(&table(of), key, None).await?;
         Ok(row.map_or_else(|| "W/\"none\"".to_owned(), |row| row.etag.to_string()))
     }
 
-    /// Puts a message, and says beforehand what it is.
+    /// Announces what a message is expected to do, and puts it.
     pub(super) async fn put(&self, text: &str, expectation: Expectation) -> Result<(), StoreError> {
         self.put_for((Ttl::Never, Duration::ZERO), text, expectation)
             .await
     }
 
-    /// Puts a message that lives so long, and is hidden so long at first.
     async fn put_for(
         &self,
         (ttl, hidden): (Ttl, Duration),
@@ -577,7 +550,7 @@ impl SimulatedClient {
         expectation: Expectation,
     ) -> Result<(), StoreError> {
         let _sending = self.sending.lock().await;
-        self.stage.expect(expectation, ttl);
+        self.shared_state.expect(expectation, ttl);
         self.account
             .queues
             .put(&queue(JOBS), text, hidden, ttl)

@@ -1,4 +1,4 @@
-//! What the company's client does.
+//! The client's script in the `company` world.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 
 use super::batches;
 use super::client::{
-    ClientAction, ClientMessage, ClientStep, DEPARTMENTS, EMPLOYEES, EmployeePut, If, broken,
-    chosen, script,
+    ClientAction, ClientMessage, ClientStep, ConditionKind, DEPARTMENTS, EMPLOYEES, EmployeePut,
+    broken, chosen, script,
 };
+use super::encryption;
 use super::fault_plan::{Draw, FaultPlan, rng, seconds};
 use super::history::VERSION;
-use super::sealed;
 use evenkeel_account::company::SSN;
 use evenkeel_model::{Entity, EntityKey, Key};
 
 const EMAILS: [&str; 4] = ["ada@contoso.com", "Ada@Contoso.com", "eve@contoso.com", ""];
-/// The same, with what keys may not have in them.
+/// Addresses with characters that are not allowed in keys.
 const ODD_EMAILS: [&str; 5] = [
     "o'neil+é@contoso.com",
     "O'Neil+É@contoso.com",
@@ -24,25 +24,21 @@ const ODD_EMAILS: [&str; 5] = [
     "100%@contoso.com",
     "",
 ];
-/// Row keys that differ in case, in how a letter is composed, and in what must be escaped or quoted.
+/// Row keys that differ only in case or in Unicode composition, or that must be escaped or quoted.
 const ODD_KEYS: [&str; 12] = [
     "A", "a", "é", "e\u{301}", "x y", "100%", "o'neil", "1_2", "名", "~", "+&=;,:@$", "%2F",
 ];
 const NAMES: [&str; 3] = ["King", "Byron", ""];
-/// Employees where there are many.
 const CROWD: usize = 16;
 
-/// An employee's properties.
 pub(super) struct Properties {
     pub(super) version: i64,
     pub(super) email: &'static str,
     pub(super) last_name: &'static str,
     pub(super) manager: bool,
-    /// Whether jobs bring the encrypted property.
     pub(super) encrypted: bool,
 }
 
-/// The script of a seed, in order of time.
 pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<ClientStep> {
     let rng = rng(seed, 2);
     let draw = Draw(&rng);
@@ -90,7 +86,7 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
         } else {
             ""
         };
-        // Whoever may manage a department is synced when that comes or goes.
+        // A possible manager is synced when the department is created or deleted.
         let manager = known && draw.happens(0.4);
         Properties {
             version,
@@ -115,12 +111,11 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
     steps
 }
 
-/// The employees of a seed.
 pub(super) fn employees(seed: u64) -> Vec<EntityKey> {
     keys(seed, 1 + Draw(&rng(seed, 2)).below(4))
 }
 
-/// So many employees; in some seeds more, in some with keys that look alike or need escapes.
+/// Random employees around this number. Some seeds have more, and some have keys that look alike or need escapes.
 fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
     let rng = rng(seed, 15);
     let draw = Draw(&rng);
@@ -132,7 +127,6 @@ fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
     some_keys(employees, draw.happens(0.25))
 }
 
-/// The keys of so many employees.
 fn some_keys(employees: usize, odd: bool) -> Vec<EntityKey> {
     let key = |n: usize| match ODD_KEYS.get(n).filter(|_| odd) {
         Some(rk) => EntityKey::new(if n % 4 < 3 { "Sales" } else { "Süd & Ost" }, *rk),
@@ -141,8 +135,8 @@ fn some_keys(employees: usize, odd: bool) -> Vec<EntityKey> {
     (0..employees).filter_map(|n| key(n).ok()).collect()
 }
 
-/// Departments that come and go. What follows each is a sync of all who may be its manager: a thorough one, since what they have
-/// set is gone with it; a plain one where it was never there.
+/// Creates and deletes departments. After each change every possible manager is synced. The sync is full if the
+/// department existed before, because the properties that they had set on it are gone with it.
 fn departments(
     seed: u64,
     fault_plan: &FaultPlan,
@@ -211,7 +205,7 @@ fn action(
         manager: draw.happens(0.4),
         encrypted,
     };
-    let some_if = |kinds: &[If]| draw.happens(0.25).then(|| *draw.of(kinds));
+    let some_if = |kinds: &[ConditionKind]| draw.happens(0.25).then(|| *draw.of(kinds));
     let chosen = chosen(draw, weights);
     let job = |op, condition| {
         ClientAction::Send(ClientMessage::Job {
@@ -230,7 +224,11 @@ fn action(
             } else {
                 "merge"
             };
-            let condition = some_if(&[If::Match, If::Absent, If::Newer]);
+            let condition = some_if(&[
+                ConditionKind::Match,
+                ConditionKind::Absent,
+                ConditionKind::Newer,
+            ]);
             let entity = properties.json(&key);
             ClientAction::Send(ClientMessage::Put(Box::new(EmployeePut {
                 key,
@@ -241,8 +239,8 @@ fn action(
                 staged: Vec::new(),
             })))
         }
-        Some(3) => job("delete", some_if(&[If::Match])),
-        Some(4) => job("archive", some_if(&[If::Match])),
+        Some(3) => job("delete", some_if(&[ConditionKind::Match])),
+        Some(4) => job("archive", some_if(&[ConditionKind::Match])),
         Some(5) => job("restore", None),
         Some(6) => job("sync", None),
         Some(7) if draw.happens(0.4) => broken(draw),
@@ -277,7 +275,7 @@ impl Properties {
             entity["Email"] = self.email.into();
         }
         if self.encrypted {
-            entity[SSN] = sealed::plain(self.version).into();
+            entity[SSN] = encryption::plain(self.version).into();
         }
         entity
     }

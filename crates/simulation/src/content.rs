@@ -1,8 +1,8 @@
-//! The content of primaries, computed apart from the product: by the names and values that clients and jobs wrote, whichever row,
-//! blob or key they lie in.
+//! The content of primaries, computed apart from the product, from the names and values that clients and jobs wrote, whichever row,
+//! blob or key holds them.
 //!
-//! What is left out belongs to others (evenkeel's own properties, and what a team says to its employees), and is judged by whoever
-//! derives it. A large value counts as its hash, in its row as in its blob.
+//! It excludes evenkeel's own properties and what a team sets on its employees. Other judges derive and check those. A large value
+//! is represented by its hash, in a row as in a blob.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,19 +10,17 @@ use std::sync::Arc;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::encryption;
 use super::items::Properties;
 use super::patterns::LARGE_PROPERTIES;
-use super::sealed;
 use evenkeel_account::company::SSN;
 use evenkeel_model::{EdmValue, Entity};
 
-/// What an entity says, shared by those who remember it.
 pub(super) type Content = Arc<Properties>;
 
-/// What a team says to an employee, and the lead of one to the team.
+/// What a team sets on an employee, and what its lead sets on the team.
 const SAID_BY_TEAMS: [&str; 2] = ["Team", "Lead"];
 
-/// The content among the properties of a row.
 pub(super) fn own(properties: &Properties) -> impl Iterator<Item = (String, EdmValue)> {
     let own = properties
         .iter()
@@ -31,7 +29,7 @@ pub(super) fn own(properties: &Properties) -> impl Iterator<Item = (String, EdmV
         (
             name.clone(),
             if name == SSN {
-                sealed::compared(value)
+                encryption::compared(value)
             } else {
                 counted(name, value)
             },
@@ -39,7 +37,6 @@ pub(super) fn own(properties: &Properties) -> impl Iterator<Item = (String, EdmV
     })
 }
 
-/// A value, or the hash of a large one.
 fn counted(name: &str, value: &EdmValue) -> EdmValue {
     let Some(text) = value.as_str().filter(|_| LARGE_PROPERTIES.contains(&name)) else {
         return value.clone();
@@ -51,7 +48,7 @@ fn counted(name: &str, value: &EdmValue) -> EdmValue {
     EdmValue::from(hash.unwrap_or_else(|| hex::encode(Sha256::digest(text))))
 }
 
-/// The tokens of the further rows of a wide entity, by its first row.
+/// The tokens of the further rows of a wide entity, from its first row.
 pub(super) fn further_rows(first: &Entity) -> Vec<String> {
     first
         .text("ek_rows")
@@ -59,16 +56,14 @@ pub(super) fn further_rows(first: &Entity) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// What a put job is to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Brings {
-    /// Nothing of what was there stays.
+pub(super) struct PutContent {
+    /// Removes all existing properties.
     replaces: bool,
     says: Properties,
 }
 
-impl Brings {
-    /// By its mode, the entity that the client sends, and the values that it stages beside it.
+impl PutContent {
     pub(super) fn of<'a>(
         mode: &str,
         entity: &Value,
@@ -92,7 +87,6 @@ impl Brings {
         }
     }
 
-    /// What becomes of what was there.
     pub(super) fn over(&self, before: Option<&Properties>) -> Properties {
         let mut content = before
             .filter(|_| !self.replaces)
@@ -107,7 +101,7 @@ impl Brings {
     }
 }
 
-/// A value of a job's JSON. The clients of the simulation send no other types.
+/// Decodes a value from a job's JSON. The simulated clients send no other types.
 fn decoded(kind: Option<&str>, value: &Value) -> Option<EdmValue> {
     match (kind, value) {
         (Some("Edm.Int64"), Value::String(text)) => text.parse().ok().map(EdmValue::Int64),
@@ -121,7 +115,6 @@ fn decoded(kind: Option<&str>, value: &Value) -> Option<EdmValue> {
     }
 }
 
-/// How two contents differ, in words: by name, what is and what was expected.
 pub(super) fn difference(found: &Properties, expected: &Properties) -> String {
     let names: std::collections::BTreeSet<&String> = found.keys().chain(expected.keys()).collect();
     let differing = names
@@ -130,7 +123,7 @@ pub(super) fn difference(found: &Properties, expected: &Properties) -> String {
     let differing: BTreeMap<&String, (Option<&EdmValue>, Option<&EdmValue>)> = differing
         .map(|name| (name, (found.get(name), expected.get(name))))
         .collect();
-    format!("(is, expected) {differing:?}")
+    format!("(actual, expected) {differing:?}")
 }
 
 #[cfg(test)]
@@ -157,15 +150,15 @@ mod tests {
         ]);
         let replaced = says(&[("LastName", "King".into()), ("Version", EdmValue::Int64(7))]);
         assert_eq!(
-            Brings::of("merge", &entity, std::iter::empty()).over(Some(&before)),
+            PutContent::of("merge", &entity, std::iter::empty()).over(Some(&before)),
             merged
         );
         assert_eq!(
-            Brings::of("replace", &entity, std::iter::empty()).over(Some(&before)),
+            PutContent::of("replace", &entity, std::iter::empty()).over(Some(&before)),
             replaced
         );
         assert_eq!(
-            Brings::of("merge", &entity, std::iter::empty()).over(None),
+            PutContent::of("merge", &entity, std::iter::empty()).over(None),
             replaced
         );
     }
@@ -181,7 +174,7 @@ mod tests {
         .collect();
         assert_eq!(inline, outside);
         assert_eq!(
-            Brings::of(
+            PutContent::of(
                 "replace",
                 &json!({}),
                 [("Photo", "a long value")].into_iter()

@@ -1,15 +1,15 @@
-//! Scripts: a seed, and moments from which on chance comes from other seeds.
+//! Scripts: a seed, and moments from which on random numbers come from other seeds.
 //!
 //! ```text
 //!   seed 17 ──────────────┐ 12.345 s: seed 4 ──────┐ 61.020 s: seed 9 ───────▶
 //!   the run of the seed   │ other faults, waits, orders, clients   │ once more
 //! ```
 //!
-//! Before a cut a run is that of the script without it, operation for operation. From the cut on every draw is another seed's: what
-//! strikes each operation, how long it takes, when workers come back, the panics and the jitter of the program itself; spells that begin
-//! later are that seed's. After some cuts a few kinds of faults are frequent for some seconds; after some, all rates are that seed's; after
-//! some, the client does what is left of its own script earlier; after most, clients and faults end soon, before later jobs mend what went
-//! wrong. What the world is (catalog, settings, entities, workers) stays the seed's own.
+//! Before a cut, a run equals the run of the script without it, operation for operation. After the cut, every draw comes from the other
+//! seed: the fault of each operation, how long it takes, when workers come back, the panics and the jitter of the program itself, and
+//! outages that begin later. After some cuts a few kinds of faults are frequent for some seconds. After some, all rates are those of the
+//! other seed. After some, the client does the rest of its script earlier. After most cuts, clients and faults end soon, before later jobs
+//! repair the damage. The world (catalog, settings, entities, workers) remains that of the first seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,15 +22,14 @@ use super::archives::PRESENT;
 use super::client::{ClientAction, ClientStep, DEPARTMENTS};
 use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, rng, seconds};
-use super::stage::Stage;
+use super::shared_state::SharedState;
 use evenkeel_storage::Rng;
 use evenkeel_storage::system::SeededRng;
 
-/// The part of a cut's seed that says what is cut.
+/// Number of the random sequence that chooses what a cut changes.
 const PART: u64 = 19;
-/// How long a spell of frequent faults lasts, in seconds.
+/// Duration of a period of frequent faults, in seconds.
 const SPELL: Range<f64> = 0.02..20.0;
-/// The kinds of faults that are frequent in one: those that strike single requests and runs.
 const SPELLS: [FaultKind; 10] = [
     FaultKind::ErrorBefore,
     FaultKind::RequestLost,
@@ -43,17 +42,15 @@ const SPELLS: [FaultKind; 10] = [
     FaultKind::CrashAfter,
     FaultKind::CrashInFlight,
 ];
-/// How long after a cut clients and faults end, in seconds.
+/// Time from a cut until clients and faults end, in seconds.
 const ENDS: Range<f64> = 0.5..120.0;
-/// How long after a cut the client does what it would do later.
+/// Time after a cut in which the client does the rest of its script.
 const SOON: Range<f64> = 0.001..60.0;
 
-/// A moment from which on chance comes from another seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cut {
     /// Virtual time since the start, in whole milliseconds.
     pub at: Duration,
-    /// Where chance comes from then.
     pub seed: u64,
 }
 
@@ -69,15 +66,14 @@ impl fmt::Display for Cut {
     }
 }
 
-/// A text that is no cut.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no cut: seconds, a colon, a seed, as in 12.345:77")]
-pub struct NoCut(String);
+#[error("invalid cut {0:?}: expected seconds, a colon and a seed, as in 12.345:77")]
+pub struct InvalidCut(String);
 
 impl FromStr for Cut {
-    type Err = NoCut;
+    type Err = InvalidCut;
 
-    fn from_str(text: &str) -> Result<Self, NoCut> {
+    fn from_str(text: &str) -> Result<Self, InvalidCut> {
         let parsed = || {
             let (at, seed) = text.split_once(':')?;
             let (whole, fraction) = at.split_once('.').unwrap_or((at, ""));
@@ -92,21 +88,21 @@ impl FromStr for Cut {
                 seed: seed.parse().ok()?,
             })
         };
-        parsed().ok_or_else(|| NoCut(text.to_owned()))
+        parsed().ok_or_else(|| InvalidCut(text.to_owned()))
     }
 }
 
-/// The chance of one part of a run: the seed's, and from each cut on the cut's.
+/// Random numbers of one part of a run: from its seed, and after each cut from the seed of the cut.
 pub(super) struct CutChance {
-    stage: Arc<Stage>,
+    shared_state: Arc<SharedState>,
     own: SeededRng,
     cuts: Vec<(Duration, SeededRng)>,
 }
 
 impl CutChance {
-    pub(super) fn new(stage: Arc<Stage>, seed: u64, cuts: &[Cut], part: u64) -> Self {
+    pub(super) fn new(shared_state: Arc<SharedState>, seed: u64, cuts: &[Cut], part: u64) -> Self {
         Self {
-            stage,
+            shared_state,
             own: rng(seed, part),
             cuts: cuts
                 .iter()
@@ -121,7 +117,7 @@ impl Rng for CutChance {
         if self.cuts.is_empty() {
             return self.own.next_u64();
         }
-        let now = self.stage.elapsed();
+        let now = self.shared_state.elapsed();
         self.cuts
             .iter()
             .rfind(|(at, _)| *at <= now)
@@ -130,19 +126,15 @@ impl Rng for CutChance {
     }
 }
 
-/// What changes at a cut beside chance.
-struct Changes {
-    /// The rates of all faults.
+struct CutChanges {
     rates: bool,
-    /// What the client does.
     steps: bool,
-    /// A spell right after the cut, in which some kinds of faults are frequent.
     spell: Option<(Duration, Vec<(FaultKind, f64)>)>,
-    /// How long after the cut clients and faults end: what comes later would mend what went wrong.
+    /// Time from the cut until clients and faults end. Later jobs would repair the damage.
     ends: Option<Duration>,
 }
 
-impl Changes {
+impl CutChanges {
     fn of(cut: Cut) -> (Self, SeededRng) {
         let rng = rng(cut.seed, PART);
         let draw = Draw(&rng);
@@ -170,7 +162,6 @@ impl Changes {
     }
 }
 
-/// Takes what begins after the cut from another plan.
 pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
     fn cut_off<T: Clone>(own: &mut Vec<T>, other: &[T], begins: impl Fn(&T) -> bool) {
         own.retain(|spell| !begins(spell));
@@ -183,9 +174,9 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
         outage.during.start >= cut.at
     });
     cut_off(
-        &mut plan.hazards.unheard,
-        &other.hazards.unheard,
-        |unheard| unheard.during.start >= cut.at,
+        &mut plan.hazards.lost_polls,
+        &other.hazards.lost_polls,
+        |lost_polls| lost_polls.during.start >= cut.at,
     );
     cut_off(
         &mut plan.hazards.gateways,
@@ -199,12 +190,12 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
     cut_off(&mut plan.shows, &other.shows, |at| *at >= cut.at);
     cut_off(&mut plan.clocks, &other.clocks, |(at, ..)| *at >= cut.at);
     let (
-        Changes {
+        CutChanges {
             rates, spell, ends, ..
         },
         _,
-    ) = Changes::of(cut);
-    // Not before the first worker starts.
+    ) = CutChanges::of(cut);
+    // The storm does not end before the first worker starts.
     plan.storm = ends.map_or(plan.storm, |ends| {
         plan.storm.min(cut.at.max(plan.hazards.backlog) + ends)
     });
@@ -227,18 +218,17 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
     }
 }
 
-/// Changes what the client does after the cut.
 pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
     let (
-        Changes {
+        CutChanges {
             steps: changes,
             ends,
             ..
         },
         rng,
-    ) = Changes::of(cut);
+    ) = CutChanges::of(cut);
     if changes {
-        hurry(steps, cut, &Draw(&rng));
+        advance_steps(steps, cut, &Draw(&rng));
     }
     if let Some(ends) = ends {
         let late: BTreeSet<usize> = steps
@@ -256,8 +246,7 @@ pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
     }
 }
 
-/// Lets the client do earlier, or never, some of what it does after the cut.
-fn hurry(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
+fn advance_steps(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
     let mut begins: BTreeMap<usize, Duration> = BTreeMap::new();
     let mut fixed = BTreeSet::new();
     for step in steps.iter() {
@@ -290,7 +279,8 @@ fn hurry(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
     steps.sort_by_key(|step| step.at);
 }
 
-/// Whether an action depends on the ones before it: targets that come and go, and the table of the hour, which workers create.
+/// Whether an action depends on earlier ones, as for entities that other views write to, and for the table of the hour,
+/// which workers create.
 fn is_fixed(action: &ClientAction) -> bool {
     match action {
         ClientAction::Write(table, _)
@@ -309,7 +299,7 @@ mod tests {
     use crate::{RunRequest, World, run};
 
     #[test]
-    fn a_cut_is_read_as_it_is_written() {
+    fn a_cut_is_parsed_as_it_is_displayed() {
         for text in ["0.000:0", "12.345:77", "3600.040:18446744073709551615"] {
             assert_eq!(text.parse::<Cut>().unwrap().to_string(), text);
         }
@@ -333,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_gives_the_same_run_every_time_and_another_one_than_its_seed() {
+    fn a_script_is_repeatable_and_differs_from_its_seed() {
         for world in World::ALL {
             for seed in 0..4 {
                 let cuts = vec![
@@ -373,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn before_its_cut_a_script_is_its_seed() {
+    fn a_script_equals_its_seed_before_the_cut() {
         for world in World::ALL {
             for (seed, at) in (0..6).zip([1, 3, 10, 20, 40, 50]) {
                 let story = |cuts: Vec<Cut>| -> Vec<String> {
@@ -381,10 +371,10 @@ mod tests {
                         world,
                         seed,
                         cuts,
-                        tells: true,
+                        keeps_story: true,
                         ..RunRequest::default()
                     });
-                    // The first line is the plan, which has both parts.
+                    // The first line is the plan, which contains both parts.
                     let until = format!("00:00:{at:02}");
                     report
                         .story

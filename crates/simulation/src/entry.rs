@@ -1,40 +1,33 @@
-//! What is known of one message: what it asks for, its deliveries and its runs.
+//! The record of one message: its expectation, its deliveries and its runs.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::asked::{EntityJob, Expectation, ListedKeys};
+use super::expectation::{EntityJob, Expectation, ListedKeys};
 use super::listed::MessageContent;
 use evenkeel_engine::Outcome;
 use evenkeel_model::EntityKey;
 use evenkeel_storage::Ttl;
 
-/// A message, or one of the jobs of a batch.
 #[derive(Debug)]
 pub(super) struct LedgerEntry {
     pub(super) expectation: Expectation,
-    /// Of a job of a batch: the keys that the message lists.
+    /// The keys of the message's list, if this is a job of a batch.
     pub(super) listed: Option<ListedKeys>,
-    /// The client's own name for the job.
     pub(super) client_id: Option<Value>,
     pub(super) enqueued: Timestamp,
     pub(super) content: Arc<MessageContent>,
     pub(super) free: u64,
     pub(super) deliveries: Vec<DeliveryRecord>,
-    /// Its own last run that ended well: how it ended.
     pub(super) ended: Option<Outcome>,
-    /// Its own runs under way.
     pub(super) running: Vec<ActiveRun>,
-    /// Of a delete job: the deliveries for which a primary was deleted.
     pub(super) acted: Vec<u32>,
-    /// Runs that panicked.
     pub(super) panics: u32,
     pub(super) poisoned: bool,
     pub(super) gone: bool,
     pub(super) ttl: Ttl,
-    /// It is gone since its time was over.
     pub(super) expired: bool,
 }
 
@@ -46,19 +39,20 @@ pub(super) struct LedgerEntry {
 pub(super) struct DeliveryRecord {
     pub(super) tick: u64,
     pub(super) caller: u32,
-    /// Attempts so far, this one included: runs that began and whose end nothing tells of.
+    /// Attempts so far, including this one: runs that began and have no recorded end.
     pub(super) attempts: u64,
-    /// How many there may be: more for a batch, of which a job that takes the process down is to be found.
+    /// The maximum number of attempts. It is higher for a batch, because the job that crashes the process has to be
+    /// found.
     pub(super) most: u64,
-    /// Of a batch after a run that never ended: whether the job is among the first ones, which alone are run.
+    /// Whether the job is among the first of its batch. After a run that never ended, only these are run.
     pub(super) has_turn: bool,
-    /// A run of it began, or the message says so.
+    /// A run began, or the message's note records one.
     pub(super) began: bool,
-    /// Released in order, and written off.
+    /// The message was released in order, and the delivery was written off.
     pub(super) released: bool,
-    /// Something happened that explains why it counts.
+    /// An observed event explains why this delivery counts as an attempt.
     pub(super) explained: bool,
-    /// Something happened beside a panic of its run, so that the run may have left no trace.
+    /// Something other than a panic happened to the run, so that it may have left no trace.
     pub(super) disturbed: bool,
 }
 
@@ -78,11 +72,9 @@ impl DeliveryRecord {
     }
 }
 
-/// A run under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ActiveRun {
     pub(super) caller: u32,
-    /// Which delivery it belongs to, from 1.
     pub(super) delivery: u32,
 }
 
@@ -111,7 +103,7 @@ impl LedgerEntry {
         }
     }
 
-    /// It is got once more. `max`: attempts of a single job.
+    /// Records a delivery. `max` is the number of attempts of a single job.
     pub(super) fn delivered(&mut self, dequeue_count: u32, max: u32, delivery: DeliveryRecord) {
         let attempts = u64::from(dequeue_count)
             .saturating_sub(self.content.free())
@@ -132,12 +124,12 @@ impl LedgerEntry {
         matches!(&self.expectation, Expectation::Job(asked) if asked.op == wanted && asked.key == *about)
     }
 
-    /// Whether it has an end.
-    pub(super) const fn is_mortal(&self) -> bool {
+    pub(super) const fn can_expire(&self) -> bool {
         matches!(self.ttl, Ttl::After(_))
     }
 
-    /// The n-th delivery, from 1. A run that a redelivered sync shares is told of its number, which may be beyond the message's own.
+    /// The n-th delivery, from 1. A run that is shared by redelivered syncs gets their number, which may be higher than
+    /// the message's own.
     pub(super) fn delivery(&mut self, number: u32) -> Option<&mut DeliveryRecord> {
         let last = self.deliveries.len().checked_sub(1)?;
         self.deliveries
@@ -154,7 +146,6 @@ impl LedgerEntry {
         }
     }
 
-    /// Something happened to deliveries, so that their runs may leave no trace.
     pub(super) fn disturb(&mut self, whose: impl Fn(&DeliveryRecord) -> bool) {
         for delivery in self
             .deliveries
@@ -165,7 +156,8 @@ impl LedgerEntry {
         }
     }
 
-    /// Whether redelivered syncs share its runs, each told of the highest of their numbers: any delivery to a worker may be a run's own.
+    /// Whether redelivered syncs share its runs. A shared run gets the highest of their numbers, so that it may be the
+    /// message's own run under any delivery.
     pub(super) fn shares_runs(&self) -> bool {
         matches!(
             &self.expectation,
@@ -173,7 +165,7 @@ impl LedgerEntry {
         )
     }
 
-    /// How many deliveries may have left no trace of their runs.
+    /// Number of deliveries whose runs may have left no trace.
     pub(super) fn disturbed(&self) -> u32 {
         let ran = |delivery: &DeliveryRecord| delivery.began || self.shares_runs();
         u32::try_from(
@@ -195,7 +187,7 @@ impl LedgerEntry {
             return;
         };
         last.began |= begun > begun_before;
-        // Some of the batch has ended: the others start anew.
+        // Some jobs of the batch have ended, so that attempts of the others count from zero.
         if self.listed.is_some() && begun == 0 {
             self.panics = 0;
         }
@@ -205,8 +197,8 @@ impl LedgerEntry {
         }
     }
 
-    /// Whether enough runs began that count, each for a reason. `late`: the poison message arrived when its sender had given it
-    /// up, and maybe written the delivery off.
+    /// Whether enough runs began, each with an explanation. `late`: the poison message arrived after its sender had
+    /// given it up, and the sender may have written off the delivery.
     pub(super) fn is_exhausted(&self, max: usize, late: bool) -> bool {
         let counted: Vec<&DeliveryRecord> = self
             .deliveries

@@ -1,7 +1,7 @@
-//! What a seed stands for: how many workers, how they are set up, and which faults they meet. Pure.
+//! The plan of a seed: the number of workers, their settings, and their faults. Pure.
 //!
-//! Swarm testing: each kind of fault is off in many seeds and rare or frequent in others, so that faults that
-//! hide each other also come alone.
+//! The plans follow swarm testing: each kind of fault is off in many seeds and rare or frequent in others. So faults
+//! that hide each other also occur alone.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,119 +16,80 @@ use evenkeel_model::settings::{Backoff, PollInterval, RetryPolicy, WorkerSetting
 use evenkeel_storage::system::SeededRng;
 use evenkeel_storage::{Rng, Service};
 
-/// A clock may be wrong by this much.
 const SKEW_SECONDS: f64 = 15.0 * 60.0;
-/// The longest burst of throttling and the longest outage.
 const BURST_SECONDS: f64 = 10.0 * 60.0;
 
-/// One account of several is away for as long as this, in seconds.
+/// In seconds.
 const AWAY: Range<f64> = 900.0..3.0 * 3_600.0;
-/// In this share of the seeds.
 const AWAY_SHARE: f64 = 0.25;
 
-/// Tells the other account's seeds from the first one's.
+/// Distinguishes the seed of the second account's faults from that of the first.
 const ABROAD: u64 = 0x00ab_20ad << 32;
 
-/// What a seed stands for.
 #[derive(Debug, Clone)]
 pub(super) struct FaultPlan {
-    /// How many workers there are.
     pub(super) workers: usize,
-    /// How each is set up.
     pub(super) settings: WorkerSettings,
-    /// Messages in flight in one worker.
     pub(super) concurrency: usize,
-    /// Which views there are.
     pub(super) shape: Shape,
     /// How long faults are injected and clients are busy.
     pub(super) storm: Duration,
-    /// How long a request takes, in seconds.
+    /// Seconds per request.
     pub(super) latency: Range<f64>,
-    /// How often each kind of fault strikes an operation.
+    /// Rate of each kind of fault per operation.
     pub(super) rates: [f64; FaultKind::ALL.len()],
-    /// The rates from a moment on, in order of time.
     pub(super) later: Vec<(Duration, [f64; FaultKind::ALL.len()])>,
-    /// When what is throttled.
     pub(super) bursts: Vec<Burst>,
-    /// When which service refuses everything.
     pub(super) outages: Vec<Outage>,
-    /// When which worker is told to shut down.
     pub(super) terms: Vec<(Duration, usize)>,
-    /// When an account refuses everything for long, where it is one of several.
     pub(super) away: Option<Outage>,
-    /// What single hosts meet.
     pub(super) hosts: Vec<HostSpell>,
-    /// When a message is shown while somebody works on it.
     pub(super) shows: Vec<Duration>,
-    /// When which worker's clock is set how many seconds off.
     pub(super) clocks: Vec<(Duration, usize, i64)>,
-    /// The other faults.
     pub(super) hazards: Hazards,
-    /// The story of the seed.
     pub(super) scenario: Option<Scenario>,
-    /// Requests that arrive late do so as late as they may.
+    /// Late requests arrive as late as possible.
     pub(super) latest: bool,
-    /// A table with slow requests, and their share.
     pub(super) slow: Option<(&'static str, f64)>,
-    /// A table with slow answers, and their share.
     pub(super) slow_answers: Option<(&'static str, f64)>,
-    /// The share of slow requests for messages.
     pub(super) slow_gets: f64,
 }
 
-/// Throttling for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Burst {
-    /// When.
     pub(super) during: Range<Duration>,
-    /// What is throttled.
-    pub(super) lane: FaultScope,
-    /// What it asks for.
+    pub(super) scope: FaultScope,
     pub(super) retry_after: Option<Duration>,
 }
 
-/// What is throttled by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FaultScope {
-    /// A partition of a table.
     Partition(&'static str, &'static str),
-    /// A queue.
     Queue(&'static str),
 }
 
-/// A service that refuses everything for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Outage {
-    /// When.
     pub(super) during: Range<Duration>,
-    /// Which service; all where absent.
     pub(super) service: Option<Service>,
-    /// How it refuses.
     pub(super) refusal: OutageKind,
 }
 
-/// How a service refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutageKind {
-    /// No connection.
     Refused,
-    /// 500.
     Failing,
-    /// 503 for everybody.
     Busy,
-    /// No answer.
     Silent,
-    /// It executes every request, and each connection is reset before the answer.
+    /// It executes every request, and the connection is reset before the answer.
     Reset,
-    /// It executes every request, and answers after its sender has stopped waiting.
+    /// It executes every request, and answers after the sender has stopped waiting.
     Deaf,
 }
 
-/// The job queue of every simulation.
 pub(super) const JOBS: &str = "jobs";
 
-/// What is throttled by itself in the company's world.
-pub(super) const LANES: [FaultScope; 7] = [
+pub(super) const SCOPES: [FaultScope; 7] = [
     FaultScope::Partition("Employees", "Sales"),
     FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),
     FaultScope::Partition("ByEmail", "email_Sales"),
@@ -138,7 +99,7 @@ pub(super) const LANES: [FaultScope; 7] = [
     FaultScope::Queue("jobs-recheck"),
 ];
 
-/// The chance of one part of a run, independent of every other part's.
+/// The random sequence of one part of a run, independent of all other parts.
 pub(super) fn rng(seed: u64, part: u64) -> SeededRng {
     let mixed = SeededRng::new(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64();
     SeededRng::new(mixed)
@@ -148,11 +109,9 @@ pub(super) fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.max(0.0))
 }
 
-/// Draws from a sequence of random numbers.
 pub(super) struct Draw<'a>(pub(super) &'a dyn Rng);
 
 impl Draw<'_> {
-    /// From 0 up to, not including, `n`.
     pub(super) fn below(&self, n: usize) -> usize {
         let n = u64::try_from(n).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.0.next_u64() % n).unwrap_or(0)
@@ -166,7 +125,7 @@ impl Draw<'_> {
         self.0.unit() < probability
     }
 
-    /// Between two numbers, each magnitude as likely as every other.
+    /// A number between two bounds, each order of magnitude with the same probability.
     pub(super) fn magnitude(&self, low: f64, high: f64) -> f64 {
         self.0.between(low.ln(), high.ln()).exp()
     }
@@ -177,7 +136,6 @@ impl Draw<'_> {
 }
 
 impl FaultPlan {
-    /// What this seed stands for.
     pub(super) fn of(seed: u64, world: World) -> Self {
         let rng = rng(seed, 1);
         let draw = Draw(&rng);
@@ -197,7 +155,7 @@ impl FaultPlan {
         };
         let bursts = (0..some(0.4, 3)).map(|_| Burst {
             during: during(BURST_SECONDS),
-            lane: *draw.of(world.lanes()),
+            scope: *draw.of(world.scopes()),
             retry_after: draw
                 .happens(0.5)
                 .then(|| seconds(draw.magnitude(1.0, 120.0).round())),
@@ -271,7 +229,6 @@ impl FaultPlan {
 }
 
 impl FaultPlan {
-    /// The faults of another account in the same run.
     pub(super) fn abroad(seed: u64, world: World) -> Self {
         let mut abroad = Self::of(seed ^ ABROAD, world);
         abroad.rates[FaultKind::Recreated as usize] = 0.0;
@@ -279,7 +236,8 @@ impl FaultPlan {
         abroad
     }
 
-    /// Has one of two accounts refuse everything for long, in a part of the seeds or in each. The storm lasts until it is back.
+    /// Makes one of two accounts refuse everything for a long time, in a share of the seeds or in each. The storm lasts
+    /// until the account is back.
     pub(super) fn draw_away(&mut self, abroad: &mut Self, seed: u64, always: bool) {
         let rng = rng(seed, 18);
         let draw = Draw(&rng);
@@ -303,13 +261,14 @@ impl FaultPlan {
         });
     }
 
-    /// Takes away all faults drawn so far.
-    pub(super) fn quieten(&mut self) {
+    pub(super) fn clear_faults(&mut self) {
         self.rates = [0.0; FaultKind::ALL.len()];
         let Hazards {
-            unheard, gateways, ..
+            lost_polls,
+            gateways,
+            ..
         } = &mut self.hazards;
-        unheard.clear();
+        lost_polls.clear();
         gateways.clear();
         self.bursts.clear();
         self.outages.clear();
@@ -317,7 +276,6 @@ impl FaultPlan {
         self.shows.clear();
     }
 
-    /// How often a kind of fault strikes at this time.
     pub(super) fn rate(&self, fault: FaultKind, now: Duration) -> f64 {
         self.later
             .iter()
@@ -325,7 +283,6 @@ impl FaultPlan {
             .map_or(&self.rates, |(_, rates)| rates)[fault as usize]
     }
 
-    /// Whether a kind of fault ever strikes.
     pub(super) fn ever_has(&self, fault: FaultKind) -> bool {
         self.later
             .iter()
@@ -334,7 +291,7 @@ impl FaultPlan {
             .any(|rates| rates[fault as usize] > 0.0)
     }
 
-    /// Lets everything but the beginning happen so much later, with no worker until then.
+    /// Moves everything but the start to a later time, with no worker until then.
     pub(super) fn begin_after(&mut self, wait: Duration) {
         self.storm += wait;
         let spells = self.bursts.iter_mut().map(|burst| &mut burst.during);
@@ -346,9 +303,9 @@ impl FaultPlan {
         );
         let spells = spells.chain(
             self.hazards
-                .unheard
+                .lost_polls
                 .iter_mut()
-                .map(|unheard| &mut unheard.during),
+                .map(|lost_polls| &mut lost_polls.during),
         );
         let spells = spells.chain(&mut self.hazards.gateways);
         let spells = spells.chain(self.hosts.iter_mut().map(|spell| &mut spell.during));
@@ -401,7 +358,6 @@ fn settings(draw: &Draw<'_>) -> WorkerSettings {
     }
 }
 
-/// So many attempts of each request.
 pub(super) fn tried(attempts: u32) -> RetryPolicy {
     let storage = Backoff {
         min: Duration::from_millis(50),
@@ -432,8 +388,8 @@ fn rates(draw: &Draw<'_>) -> [f64; FaultKind::ALL.len()] {
     rates
 }
 
-/// In one seed of six, 3 to 30 % of all writes arrive late; the other faults stay as drawn. A late write does harm only where little else
-/// has been written since.
+/// In one of six seeds, 3 to 30 % of all writes arrive late; the other faults are unchanged. A late write does harm
+/// only if little else was written since it was sent.
 fn delay(rates: &mut [f64; FaultKind::ALL.len()], draw: &Draw<'_>) {
     if draw.below(6) == 0 {
         rates[FaultKind::LateArrival as usize] = draw.magnitude(0.03, 0.3);
@@ -455,7 +411,7 @@ fn clocks(draw: &Draw<'_>, workers: usize, storm: Duration) -> Vec<(Duration, us
     clocks
 }
 
-/// Draws what came later than the rest of a company's shape.
+/// Draws the settings that were added to the company's shape later. The earlier draws of a seed stay unchanged.
 fn vary(shape: &mut Shape, draw: &Draw<'_>) {
     let [apart, last_writer, targets, encrypted] =
         [0.25, 0.15, 0.5, 0.25].map(|odds| draw.happens(odds));

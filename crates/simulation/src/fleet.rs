@@ -1,4 +1,4 @@
-//! The workers: the daemon's own code, started, crashed, told to shut down, and started again.
+//! The workers: the daemon's own code, which is started, crashed, told to shut down, and started again.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,8 +20,8 @@ use super::fault::FaultKind;
 use super::fault_plan::{Draw, FaultPlan, JOBS};
 use super::injector::FaultInjector;
 use super::releases::{ReleaseWorker, Releases, is_refusal};
+use super::shared_state::{SharedState, WORKERS, WorkerClock};
 use super::sim_accounts::{FaultPolicies, SimulatedAccounts};
-use super::stage::{Stage, StageClock, WORKERS};
 use evenkeel_account::company::queue;
 use evenkeel_account::{FaultPolicy, REFUSED};
 use evenkeel_engine::retention::{Keeper, TurnTime};
@@ -37,37 +37,29 @@ use evenkeel_model::{AccountName, CatalogOwner};
 use evenkeel_storage::{Account, Clock, Rng, Sink, Stores};
 use evenkeel_worker::{Mode, PrimaryResolver, Worker, WorkerParts};
 
-/// How long a shutdown may take beyond the drain: what the worker allows itself, and a second.
+/// How long a shutdown may take after the drain: the worker's own limit plus a second.
 pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(5);
-/// The longest a worker stays away after its end, in seconds.
+/// In seconds.
 const AWAY: f64 = 120.0;
 
-/// How often a worker sees to the tables by date, in seconds. (The daemon does so every hour.)
 const TENDED_EVERY: Range<f64> = 30.0..300.0;
 
-/// Everything that workers need.
 pub(super) struct WorkerFleet {
-    pub(super) stage: Arc<Stage>,
+    pub(super) shared_state: Arc<SharedState>,
     pub(super) fault_plan: Arc<FaultPlan>,
-    /// The fault plan of the other account, where there is one.
     pub(super) abroad: Arc<FaultPlan>,
     pub(super) sim_accounts: SimulatedAccounts,
-    /// The last catalog.
     pub(super) catalog: Arc<Catalog>,
-    /// The catalogs that follow each other, where several do.
     pub(super) releases: Option<Releases>,
-    pub(super) clocks: Vec<Arc<StageClock>>,
-    /// How many workers were started.
+    pub(super) clocks: Vec<Arc<WorkerClock>>,
     started: AtomicU64,
 }
 
-/// How a worker ended.
 enum WorkerEnd {
     Crashed,
     Stopped(anyhow::Result<()>),
 }
 
-/// What a worker is made of.
 pub(super) struct WorkerSetup {
     pub(super) caller: u32,
     number: u64,
@@ -75,24 +67,22 @@ pub(super) struct WorkerSetup {
     circuits: Arc<Circuits>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) rng: Arc<dyn Rng>,
-    /// The chance of its engines.
     engines: Arc<dyn Rng>,
-    /// The secret of their seals.
     secret: Arc<SealSecret>,
 }
 
 impl WorkerFleet {
     pub(super) fn new(
-        stage: Arc<Stage>,
+        shared_state: Arc<SharedState>,
         (fault_plan, abroad): (Arc<FaultPlan>, Arc<FaultPlan>),
         sim_accounts: SimulatedAccounts,
         (catalog, releases): (Arc<Catalog>, Option<Releases>),
     ) -> Self {
         let clocks = (0..fault_plan.workers)
-            .map(|_| Arc::new(StageClock::new(Arc::clone(&stage))))
+            .map(|_| Arc::new(WorkerClock::new(Arc::clone(&shared_state))))
             .collect();
         Self {
-            stage,
+            shared_state,
             fault_plan,
             abroad,
             sim_accounts,
@@ -103,14 +93,13 @@ impl WorkerFleet {
         }
     }
 
-    /// The service's clock.
     pub(super) fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(StageClock::new(Arc::clone(&self.stage)))
+        Arc::new(WorkerClock::new(Arc::clone(&self.shared_state)))
     }
 
-    /// One host: a worker, and another after each end, until `curtain` falls.
-    pub(super) async fn host(&self, slot: usize, curtain: &CancellationToken) {
-        let rng = self.stage.rng(1_000 + slot as u64);
+    /// Runs a host. It starts a worker, and another one when that one ends, until `stop` is cancelled.
+    pub(super) async fn host(&self, slot: usize, stop: &CancellationToken) {
+        let rng = self.shared_state.rng(1_000 + slot as u64);
         let draw = Draw(&rng);
         let mut terms: Vec<Duration> = self
             .fault_plan
@@ -125,28 +114,33 @@ impl WorkerFleet {
                 .flat_map(|releases| releases.restarts(slot)),
         );
         terms.sort_unstable_by(|a, b| b.cmp(a));
-        while !curtain.is_cancelled() {
-            self.worker(slot, &mut terms, curtain).await;
-            let away = Duration::from_secs_f64(
-                draw.0
-                    .between(0.0, if self.stage.is_calm() { 2.0 } else { AWAY }),
-            );
-            curtain.run_until_cancelled(sleep(away)).await;
+        while !stop.is_cancelled() {
+            self.worker(slot, &mut terms, stop).await;
+            let away = Duration::from_secs_f64(draw.0.between(
+                0.0,
+                if self.shared_state.is_calm() {
+                    2.0
+                } else {
+                    AWAY
+                },
+            ));
+            stop.run_until_cancelled(sleep(away)).await;
         }
     }
 
-    /// One worker, from its start to its end.
-    async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, curtain: &CancellationToken) {
+    async fn worker(&self, slot: usize, terms: &mut Vec<Duration>, stop: &CancellationToken) {
         let caller = WORKERS + u32::try_from(slot).unwrap_or(0);
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let injector = Arc::new(FaultInjector::new(
-            Arc::clone(&self.stage),
+            Arc::clone(&self.shared_state),
             Arc::clone(&self.fault_plan),
             caller,
-            self.stage.rng(2_000 + number),
+            self.shared_state.rng(2_000 + number),
         ));
-        let beside =
-            Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.rng(90_000 + number)));
+        let beside = Arc::new(injector.beside(
+            Arc::clone(&self.abroad),
+            self.shared_state.rng(90_000 + number),
+        ));
         let policies = FaultPolicies {
             main: Arc::clone(&injector) as _,
             abroad: beside,
@@ -156,12 +150,12 @@ impl WorkerFleet {
         };
         let release = self.releases.as_ref().map(|releases| {
             (
-                releases.configured(slot, self.stage.elapsed()),
+                releases.configured(slot, self.shared_state.elapsed()),
                 releases.migrated(),
             )
         });
-        self.stage
-            .tell(|| format!("{} starts", super::stage::name(caller)));
+        self.shared_state
+            .tell(|| format!("{} starts", super::shared_state::name(caller)));
         let shutdown = CancellationToken::new();
         let mut told: Option<Duration> = None;
         let end = {
@@ -174,42 +168,42 @@ impl WorkerFleet {
                 ),
                 &shutdown,
             ));
-            let mut tending = pin!(self.tend_on(&setup));
+            let mut tending = pin!(self.maintain_tables(&setup));
             loop {
                 let next_term = terms
                     .last()
-                    .map(|at| Instant::now() + at.saturating_sub(self.stage.elapsed()));
+                    .map(|at| Instant::now() + at.saturating_sub(self.shared_state.elapsed()));
                 tokio::select! {
                     biased;
                     () = injector.crashed() => {
-                        self.stage.explain(caller);
+                        self.shared_state.explain(caller);
                         break WorkerEnd::Crashed;
                     }
                     ended = &mut running => break WorkerEnd::Stopped(ended),
                     never = &mut tending, if told.is_none() => match never {},
-                    () = curtain.cancelled(), if told.is_none() => {
-                        told = Some(self.stage.elapsed());
-                        self.stage.explain(caller);
+                    () = stop.cancelled(), if told.is_none() => {
+                        told = Some(self.shared_state.elapsed());
+                        self.shared_state.explain(caller);
                         shutdown.cancel();
                     }
                     () = sleep_until(next_term.unwrap_or_else(Instant::now)), if told.is_none() && next_term.is_some() => {
                         terms.pop();
-                        if self.stage.strike(FaultKind::Sigterm) {
-                            self.stage.tell(|| format!("{} is told to shut down", super::stage::name(caller)));
-                            told = Some(self.stage.elapsed());
-                            self.stage.explain(caller);
+                        if self.shared_state.inject(FaultKind::Sigterm) {
+                            self.shared_state.tell(|| format!("{} receives SIGTERM", super::shared_state::name(caller)));
+                            told = Some(self.shared_state.elapsed());
+                            self.shared_state.explain(caller);
                             shutdown.cancel();
                         }
                     }
                 }
             }
         };
-        // What it had and did not settle will be delivered again, and that is nobody's fault.
-        self.stage.explain(caller);
-        self.stage.tell(|| {
+        // The messages that it held and did not settle will be delivered again. This explains their count.
+        self.shared_state.explain(caller);
+        self.shared_state.tell(|| {
             format!(
                 "{} {}",
-                super::stage::name(caller),
+                super::shared_state::name(caller),
                 if matches!(end, WorkerEnd::Crashed) {
                     "crashes"
                 } else {
@@ -218,7 +212,7 @@ impl WorkerFleet {
             )
         });
         match (end, told) {
-            // Whoever starts it starts it again: its queues could not be created, for a request was refused.
+            // The next worker is started as usual: this one could not create its queues, because a request was refused.
             (WorkerEnd::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
             // Its catalog is not the recorded one.
             (WorkerEnd::Stopped(Err(error)), _)
@@ -227,22 +221,23 @@ impl WorkerFleet {
                         release != Some((releases.last(), releases.last()))
                     }) => {}
             (WorkerEnd::Stopped(Err(error)), _) => self
-                .stage
-                .violated(format!("a worker ended by itself: {error:#}")),
+                .shared_state
+                .violated(format!("a worker ended unexpectedly: {error:#}")),
             (WorkerEnd::Stopped(Ok(())), None) => {
-                self.stage.violated("a worker ended by itself".to_owned());
+                self.shared_state
+                    .violated("a worker ended unexpectedly".to_owned());
             }
             (WorkerEnd::Stopped(Ok(())), Some(told)) => {
-                let took = self.stage.elapsed().saturating_sub(told);
+                let took = self.shared_state.elapsed().saturating_sub(told);
                 if took > self.fault_plan.settings.drain + DRAIN_GRACE {
-                    self.stage.violated(format!("a shutdown took {took:?}"));
+                    self.shared_state
+                        .violated(format!("a shutdown took {took:?}"));
                 }
             }
             (WorkerEnd::Crashed, _) => {}
         }
     }
 
-    /// A worker that runs until there is nothing left to do, without faults.
     pub(super) async fn sweep(&self, mode: Mode, policy: Arc<dyn FaultPolicy>) {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let Some(setup) = self.setup(WORKERS, Some(0), number, &FaultPolicies::same(policy)) else {
@@ -252,12 +247,11 @@ impl WorkerFleet {
         if let Err(error) =
             Box::pin(self.works(&setup, (mode, release, None), &CancellationToken::new())).await
         {
-            self.stage
-                .violated(format!("the last worker ended badly: {error:#}"));
+            self.shared_state
+                .violated(format!("the last worker failed: {error:#}"));
         }
     }
 
-    /// A worker at work: by the catalog, or by that of a release.
     async fn works(
         &self,
         setup: &WorkerSetup,
@@ -281,7 +275,8 @@ impl WorkerFleet {
         let engine = self.engine(setup, Arc::clone(&self.catalog));
         shutdown.run_until_cancelled(engine.read_secret()).await;
         let keys = Arc::clone(&engine);
-        let Some(worker) = self.dress(setup, &engine, Arc::new(move |job| keys.forms_of(job)))
+        let Some(worker) =
+            self.compose_worker(setup, &engine, Arc::new(move |job| keys.forms_of(job)))
         else {
             return Ok(());
         };
@@ -289,7 +284,6 @@ impl WorkerFleet {
         Ok(())
     }
 
-    /// The stores as `app` composes them, and what else a worker needs.
     pub(super) fn setup(
         &self,
         caller: u32,
@@ -301,7 +295,7 @@ impl WorkerFleet {
             Some(slot) => self.clocks.get(slot)?.clone(),
             None => self.clock(),
         };
-        let rng: Arc<dyn Rng> = Arc::new(self.stage.rng(3_000 + number));
+        let rng: Arc<dyn Rng> = Arc::new(self.shared_state.rng(3_000 + number));
         let retry = self.fault_plan.settings.storage_retry;
         let seen = self.sim_accounts.for_caller(caller, policies);
         let (mut accounts, mut circuits) = (BTreeMap::new(), Vec::new());
@@ -311,7 +305,7 @@ impl WorkerFleet {
             circuits.push(decorated.circuit);
         }
         let sink = decorate_sink(&sink_name(), seen.main.sink(), retry, &clock, &rng).sink;
-        let engines = Arc::new(self.stage.rng(6_000 + number));
+        let engines = Arc::new(self.shared_state.rng(6_000 + number));
         let stores = stores(&seen, accounts, sink);
         Some(WorkerSetup {
             caller,
@@ -325,7 +319,6 @@ impl WorkerFleet {
         })
     }
 
-    /// An engine with a catalog.
     pub(super) fn engine(&self, setup: &WorkerSetup, catalog: Arc<Catalog>) -> Arc<Engine> {
         let engine = Engine::new(EngineParts {
             stores: setup.stores.clone(),
@@ -337,20 +330,19 @@ impl WorkerFleet {
         Arc::new(engine.sealing_by(Arc::clone(&setup.secret)))
     }
 
-    /// The daemon as `app` composes it.
-    pub(super) fn dress<E: Execute + SealBodies + 'static>(
+    pub(super) fn compose_worker<E: Execute + SealBodies + 'static>(
         &self,
         setup: &WorkerSetup,
         engine: &Arc<E>,
         resolve_primaries: PrimaryResolver,
     ) -> Option<Worker> {
         let settings = self.fault_plan.settings.clone();
-        let execute = Arc::new(Watched {
+        let execute = Arc::new(WatchedEngine {
             inner: Arc::<E>::clone(engine),
             resolve_primaries: Arc::clone(&resolve_primaries),
-            stage: Arc::clone(&self.stage),
+            shared_state: Arc::clone(&self.shared_state),
             caller: setup.caller,
-            rng: self.stage.rng(4_000 + setup.number),
+            rng: self.shared_state.rng(4_000 + setup.number),
             fault_plan: Arc::clone(&self.fault_plan),
             job_timeout: settings.job_timeout,
         });
@@ -363,13 +355,13 @@ impl WorkerFleet {
             rng: Arc::clone(&setup.rng),
             settings,
             queues: vec![self.queue()],
-            name: super::stage::name(setup.caller),
+            name: super::shared_state::name(setup.caller),
             resolve_primaries,
         };
         Worker::new(parts)
             .map_err(|error| {
-                self.stage
-                    .violated(format!("a worker cannot be made: {error}"));
+                self.shared_state
+                    .violated(format!("cannot create a worker: {error}"));
             })
             .ok()
     }
@@ -381,9 +373,8 @@ impl WorkerFleet {
         }
     }
 
-    /// Sees to the tables by date again and again, where there are any.
-    async fn tend_on(&self, setup: &WorkerSetup) -> Infallible {
-        let rng = self.stage.rng(7_000 + setup.number);
+    async fn maintain_tables(&self, setup: &WorkerSetup) -> Infallible {
+        let rng = self.shared_state.rng(7_000 + setup.number);
         if self.catalog.retentions.is_empty() {
             return std::future::pending().await;
         }
@@ -396,8 +387,8 @@ impl WorkerFleet {
             CatalogOwner::default(),
         );
         loop {
-            // What fails is tried again. Half of the looks are as by operators, who queue drops whether they are due or not: more jobs of
-            // one table meet so.
+            // A failure is retried. Half of the passes act like an operator, who queues drops whether they are due or
+            // not. So jobs of the same table meet more often.
             let time = if rng.unit() < 0.5 {
                 TurnTime::Due
             } else {
@@ -411,7 +402,6 @@ impl WorkerFleet {
         }
     }
 
-    /// Sees to the tables by date once, by the right clock.
     pub(super) async fn tend(&self, policy: Arc<dyn FaultPolicy>) {
         let seen = self
             .sim_accounts
@@ -426,14 +416,13 @@ impl WorkerFleet {
             CatalogOwner::default(),
         );
         if let Err(error) = keeper.tend(TurnTime::Now).await {
-            self.stage.violated(format!(
-                "the tables by date could not be seen to in fair weather: {error}"
+            self.shared_state.violated(format!(
+                "maintaining the tables by date failed although no fault is active: {error}"
             ));
         }
     }
 }
 
-/// Accounts with what lies beside them: a search service and shared folders.
 pub(super) fn stores(
     seen: &SimulatedAccounts,
     accounts: BTreeMap<AccountName, Account>,
@@ -450,47 +439,49 @@ fn sink_name() -> AccountName {
     AccountName::new(SINK).expect("a name")
 }
 
-/// The work, with somebody who notes when its runs begin and how they end, and who makes some panic.
-struct Watched {
+struct WatchedEngine {
     inner: Arc<dyn Execute>,
     resolve_primaries: PrimaryResolver,
-    stage: Arc<Stage>,
+    shared_state: Arc<SharedState>,
     caller: u32,
     rng: CutChance,
     fault_plan: Arc<FaultPlan>,
     job_timeout: Duration,
 }
 
-/// A run under way. Dropped before it has ended: it was cancelled, timed out or panicked.
-struct Running<'a> {
-    watched: &'a Watched,
+/// An active run. If it is dropped before it has ended, it was cancelled, timed out or panicked.
+struct RunGuard<'a> {
+    watched: &'a WatchedEngine,
     primary: Option<Primary>,
     queue: &'a str,
     message: &'a str,
     delivery: u32,
     began: Duration,
-    /// It gave an answer, or panicked.
     ended: bool,
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
-        let took = self.watched.stage.elapsed().saturating_sub(self.began);
+        let took = self
+            .watched
+            .shared_state
+            .elapsed()
+            .saturating_sub(self.began);
         let dropped = !self.ended && took < self.watched.job_timeout;
-        self.watched.stage.run_ends(
+        self.watched.shared_state.run_ends(
             self.watched.caller,
             self.primary.as_ref(),
             (self.queue, self.message, self.delivery),
             dropped,
         );
         if !self.ended {
-            self.watched.stage.explain_message(self.message);
+            self.watched.shared_state.explain_message(self.message);
         }
     }
 }
 
 #[async_trait]
-impl Execute for Watched {
+impl Execute for WatchedEngine {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         let (primary, queue) = match work {
             Work::Job(job) => ((self.resolve_primaries)(job).into_iter().next(), JOBS),
@@ -504,19 +495,19 @@ impl Execute for Watched {
             Work::Recheck(recheck) => Some(&recheck.primary.key),
         };
         let entry = self
-            .stage
-            .books()
+            .shared_state
+            .records()
             .ledger
             .entry_of(&delivery.stamp.message_id, key);
         let message = entry.as_str();
-        let began = self.stage.run_begins(
+        let began = self.shared_state.run_begins(
             self.caller,
             primary.as_ref(),
             (queue, message, delivery.dequeue_count),
             || format!("{work:?} {delivery:?}"),
         );
-        let began_at = self.stage.elapsed();
-        let mut running = Running {
+        let began_at = self.shared_state.elapsed();
+        let mut running = RunGuard {
             watched: self,
             primary,
             queue,
@@ -525,13 +516,17 @@ impl Execute for Watched {
             began: began_at,
             ended: false,
         };
-        let [panics, pills] =
-            [FaultKind::Panic, FaultKind::Pill].map(|fault| self.fault_plan.rate(fault, began_at));
-        if pills > 0.0 && self.stage.is_pill(message, || self.rng.unit() < pills) {
+        let [panics, always] = [FaultKind::Panic, FaultKind::AlwaysPanics]
+            .map(|fault| self.fault_plan.rate(fault, began_at));
+        if always > 0.0
+            && self
+                .shared_state
+                .always_panics(message, || self.rng.unit() < always)
+        {
             self.panic("as always", message);
         }
         let panics =
-            panics > 0.0 && self.rng.unit() < panics && self.stage.strike(FaultKind::Panic);
+            panics > 0.0 && self.rng.unit() < panics && self.shared_state.inject(FaultKind::Panic);
         if panics && self.rng.unit() < 0.5 {
             self.panic("before it began", message);
         }
@@ -542,10 +537,14 @@ impl Execute for Watched {
         match &result {
             Ok(outcome) => {
                 running.ended = true;
-                self.stage
+                self.shared_state
                     .run_ended_well(self.caller, queue, message, began, outcome);
-                self.stage
-                    .tell(|| format!("{} run ended: {outcome:?}", super::stage::name(self.caller)));
+                self.shared_state.tell(|| {
+                    format!(
+                        "{} run ended: {outcome:?}",
+                        super::shared_state::name(self.caller)
+                    )
+                });
             }
             Err(failure) => {
                 running.ended = true;
@@ -553,12 +552,13 @@ impl Execute for Watched {
                 if words.starts_with("reconciling ")
                     && words.contains("another writer changed the data in each of")
                 {
-                    self.stage.lost_every_round(self.caller, began, &words);
+                    self.shared_state
+                        .lost_every_round(self.caller, began, &words);
                 }
-                self.stage.tell(|| {
+                self.shared_state.tell(|| {
                     format!(
                         "{} run failed: {:?} {}",
-                        super::stage::name(self.caller),
+                        super::shared_state::name(self.caller),
                         failure.class,
                         words
                     )
@@ -573,14 +573,14 @@ impl Execute for Watched {
     }
 }
 
-impl Watched {
-    /// Without the panic hook, which would print.
+impl WatchedEngine {
+    /// Panics without the panic hook, which would print.
     fn panic(&self, when: &str, message: &str) -> ! {
-        self.stage.panicked(message);
-        self.stage.tell(|| {
+        self.shared_state.panicked(message);
+        self.shared_state.tell(|| {
             format!(
                 "{} FAULT the run panics {when}",
-                super::stage::name(self.caller)
+                super::shared_state::name(self.caller)
             )
         });
         resume_unwind(Box::new("injected"))

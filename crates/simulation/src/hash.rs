@@ -1,4 +1,4 @@
-//! A number that stands for everything that happened in a run: the same seed gives the same one.
+//! The hash of all events of a run. Equal seeds have equal hashes.
 
 use evenkeel_account::Execution;
 use evenkeel_model::EntityKey;

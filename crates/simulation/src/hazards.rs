@@ -1,6 +1,6 @@
-//! The faults that come in spells of their own, or that other faults bring about: how often each strikes, and when. Pure.
+//! Faults that last for a while, or that follow from other faults: their rates and times. Pure.
 //!
-//! They are drawn from a sequence of their own: what else a seed stands for does not depend on them.
+//! They have a random sequence of their own, so that the rest of a seed does not depend on them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,16 +14,15 @@ use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{EntityKey, TableName};
 use evenkeel_storage::{ErrorClass, Rng};
 
-/// The longest spell, in seconds.
+/// In seconds.
 const LONGEST: f64 = 10.0 * 60.0;
-/// The clocks of two services differ by this much at most, in seconds.
+/// In seconds.
 const SERVICE_SKEW: f64 = 90.0;
-/// A first attempt is refused this much more rarely than a repeated one.
+/// Factor by which a first attempt is refused more rarely than a repeated one.
 pub(super) const FIRST_ATTEMPT: f64 = 0.01;
-/// A name that is being deleted is free again after this (Azure: at least 40 s).
+/// How long a name that is being deleted stays unavailable (Azure: at least 40 s).
 const BEING_DELETED: Duration = Duration::from_secs(40);
 
-/// Refusals that a request meets, mostly in the middle of its attempts, and their classes.
 pub(super) const REFUSALS: [(FaultKind, ErrorClass); 4] = [
     (FaultKind::Forbidden, ErrorClass::Unauthorised),
     (
@@ -36,72 +35,55 @@ pub(super) const REFUSALS: [(FaultKind, ErrorClass); 4] = [
     (FaultKind::TooLarge, ErrorClass::TooLarge),
 ];
 
-/// Spells of a seed.
 #[derive(Debug, Clone)]
 pub(super) struct Hazards {
-    /// When no answer of Get Messages arrives.
-    pub(super) unheard: Vec<Unheard>,
-    /// When a gateway answers 503 to requests that it has forwarded.
+    pub(super) lost_polls: Vec<LostPolls>,
     pub(super) gateways: Vec<Range<Duration>>,
-    /// How many seconds the clocks of the queues and of the tables are off.
+    /// Offsets of the queues' and the tables' clock, in seconds.
     pub(super) service_clocks: Option<(i64, i64)>,
-    /// A row that is refused for a while.
     pub(super) refused_row: Option<RefusedRow>,
-    /// How long no worker runs in the middle of what the client does.
     pub(super) backlog: Duration,
 }
 
-/// A row whose writes are refused for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RefusedRow {
-    /// When.
     pub(super) during: Range<Duration>,
-    /// The employee whom it is about.
     pub(super) employee: EntityKey,
-    /// Which of the rows that are about it.
-    row: RowOf,
+    row: EmployeeRow,
 }
 
-/// A row about an employee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RowOf {
-    /// The employee.
+enum EmployeeRow {
     Primary,
-    /// What it lists.
     Footprint,
-    /// Its copy among the managers.
     Manager,
 }
 
 impl RefusedRow {
-    /// Whether it is this row of this table.
     pub(super) fn is(&self, table: &TableName, key: &EntityKey) -> bool {
         let EntityKey { pk, rk } = &self.employee;
         match self.row {
-            RowOf::Primary => table.as_str() == EMPLOYEES && *key == self.employee,
-            RowOf::Footprint => {
+            EmployeeRow::Primary => table.as_str() == EMPLOYEES && *key == self.employee,
+            EmployeeRow::Footprint => {
                 table.as_str() == FOOTPRINTS
                     && key.rk == *rk
                     && key.pk.as_str() == format!("{EMPLOYEES}~{pk}")
             }
-            RowOf::Manager => {
+            EmployeeRow::Manager => {
                 table.as_str() == "Managers" && key.rk.as_str() == escaped(&format!("{pk}_{rk}"))
             }
         }
     }
 }
 
-/// A spell in which no answer of Get Messages arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unheard {
-    /// When.
+pub(super) struct LostPolls {
     pub(super) during: Range<Duration>,
-    /// Whether the answers come, after their senders have stopped waiting.
     pub(super) slow: bool,
 }
 
 impl Hazards {
-    /// Those of a seed. Rates and outages are added to the ones there are.
+    /// The hazards of a seed. Their rates and outages are added to the existing ones.
     pub(super) fn of(
         seed: u64,
         (world, employees): (World, &[EntityKey]),
@@ -131,7 +113,7 @@ impl Hazards {
             (FaultKind::ShortPage, 0.2, 0.05, 0.6),
             (FaultKind::Doubled, 0.2, 0.05, 0.5),
             (FaultKind::Expiry, 0.15, 0.05, 0.5),
-            (FaultKind::Pill, 0.15, 0.01, 0.1),
+            (FaultKind::AlwaysPanics, 0.15, 0.01, 0.1),
         ] {
             if draw.happens(odds) {
                 rates[fault as usize] = draw.magnitude(low, high);
@@ -148,8 +130,8 @@ impl Hazards {
             let seconds = rng.between(-SERVICE_SKEW, SERVICE_SKEW) as i64;
             seconds
         };
-        let unheard = (0..some(0.2, 2))
-            .map(|_| Unheard {
+        let lost_polls = (0..some(0.2, 2))
+            .map(|_| LostPolls {
                 during: during(LONGEST),
                 slow: draw.happens(0.5),
             })
@@ -159,20 +141,24 @@ impl Hazards {
             let (one, other) = (off(draw.0), off(draw.0));
             (one.min(other), one.max(other))
         });
-        // From a sequence of their own: the other seeds stay as they were.
+        // A random sequence of its own keeps the other seeds unchanged.
         let others = self::rng(seed, 17);
         let ahead = Draw(&others).happens(0.12).then(|| {
             let (one, other) = (off(&others), off(&others));
             (one.max(other), one.min(other))
         });
         Self {
-            unheard,
+            lost_polls,
             gateways,
             service_clocks: ahead.or(behind),
             refused_row: (!employees.is_empty() && draw.happens(0.15)).then(|| RefusedRow {
                 during: during(LONGEST),
                 employee: draw.of(employees).clone(),
-                row: *draw.of(&[RowOf::Primary, RowOf::Footprint, RowOf::Manager]),
+                row: *draw.of(&[
+                    EmployeeRow::Primary,
+                    EmployeeRow::Footprint,
+                    EmployeeRow::Manager,
+                ]),
             }),
             backlog: if draw.happens(0.1) {
                 Duration::from_hours(7)

@@ -1,5 +1,5 @@
-//! What became of the primaries: their content, and who wrote it, from the changes that the world tells of. What may be done to
-//! them is judged in `warrant`, at the operation that does it.
+//! The history of the primaries: their content and its author, derived from the observed changes. `warrant` judges each
+//! operation on them when it happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::archives::ArchiveHistory;
-use super::asked::{EntityJob, Expectation};
 use super::content::{self, Content};
+use super::expectation::{EntityJob, Expectation};
 use super::items::{Address, Properties};
 use super::ledger::{Author, LastWrite, Ledger, SentRequest};
 use super::notes;
@@ -17,90 +17,73 @@ use evenkeel_model::job::Stamp;
 use evenkeel_model::large::STAGING;
 use evenkeel_model::{EdmValue, Entity, EntityKey, Key, Row};
 
-/// The caller that is no worker: the client.
 pub(super) const CLIENT: u32 = 0;
-/// The property that tells versions apart.
 pub(super) const VERSION: &str = "Version";
 
-/// The table of the primaries.
 pub(super) const SOURCE: &str = "Employees";
-/// The table of their archive.
 pub(super) const TARGET: &str = "FormerEmployees";
 
-/// What is known of the primaries.
 #[derive(Debug, Default)]
 pub(super) struct History {
     primaries: BTreeMap<Address, KnownPrimary>,
-    /// Further rows of wide entities.
     further: BTreeMap<Address, Properties>,
-    /// Since when each entity was in its table and in its archive, or not.
+    /// Ticks at which each entity appeared in or disappeared from its table and its archive.
     places: BTreeMap<EntityKey, Vec<(u64, [bool; 2])>>,
-    /// What each job has written, by message.
-    brought: BTreeMap<String, Vec<Brought>>,
-    /// Jobs that have brought an entity elsewhere, and deleted it where it was.
+    brought: BTreeMap<String, Vec<JobWrite>>,
+    /// Jobs that have copied an entity elsewhere and deleted the original.
     taken: BTreeSet<String>,
-    /// Who has ever wanted an e-mail address, or to be named as manager of a department.
+    /// All primaries that have ever wanted an e-mail address, or to be the manager of a department.
     wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
-    /// What arrived late and created something.
     pub(super) resurrections: u64,
-    /// On whose behalf staged blobs were deleted, by name.
+    /// The messages whose runs may have deleted a staged blob, by its name.
     unstaged: BTreeMap<String, BTreeSet<String>>,
-    /// When each row of any table was deleted last.
     deleted: BTreeMap<Address, u64>,
-    /// What is known in the world of the archives, in the place of all this.
+    /// The history of the `archives` world, which replaces all of this.
     pub(super) archives: Option<Box<ArchiveHistory>>,
 }
 
-/// What is known of one primary.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KnownPrimary {
     pub(super) version: Option<i64>,
     pub(super) present: bool,
     pub(super) etag: Option<String>,
-    /// The message whose job wrote it last.
     pub(super) by: Option<String>,
-    /// When a client merged last into what that job had left: the stamp stays as it was.
+    /// When a client last merged into what that job had written. The stamp does not change.
     pub(super) merged: Option<Timestamp>,
-    /// What it says, where it is present.
     pub(super) content: Content,
-    /// When it was written last.
+    /// Tick and time of the last write.
     pub(super) written: (u64, Timestamp),
-    /// The last tick at which it was absent, and present.
+    /// The last ticks at which it was absent and present.
     absent_at: u64,
     present_at: u64,
-    /// What it said before, and until when.
+    /// Its earlier contents, each with the tick until which it was valid.
     past: Vec<(u64, Content)>,
-    /// Whether it is the one place of its content: a job has brought it here and deleted it elsewhere.
+    /// Whether this is the only copy of its content: a job has copied it here and deleted the original.
     pub(super) only: bool,
-    /// Whether any job has deleted it elsewhere, while this row said the same.
+    /// Whether any job has deleted the original while this row had the same content.
     pub(super) used: bool,
 }
 
-/// What a job has written.
 #[derive(Debug)]
-struct Brought {
+struct JobWrite {
     table: &'static str,
     key: EntityKey,
     content: Content,
-    /// When, first and last.
     first: u64,
     last: u64,
 }
 
-/// A change of a primary.
 pub(super) struct Event<'a> {
     pub(super) execution: &'a Execution<'a>,
     pub(super) tick: u64,
-    /// The request, where a worker's.
     pub(super) sent: Option<&'a SentRequest>,
     pub(super) table: &'static str,
     pub(super) key: &'a EntityKey,
-    /// What it is now, and what it says; nothing where it was deleted.
+    /// The new row and its content; `None` if it was deleted.
     pub(super) row: Option<(&'a Row, Content)>,
 }
 
 impl KnownPrimary {
-    /// Its last write, for a delete job.
     pub(super) fn last_write(&self) -> LastWrite<'_> {
         LastWrite {
             etag: self.etag.as_deref(),
@@ -110,7 +93,8 @@ impl KnownPrimary {
         }
     }
 
-    /// When a client has merged last into what a job had left, once it is written as the event says, with this message on its stamp.
+    /// When a client last merged into what a job had written. The event is the new write, with this message in its
+    /// stamp.
     fn merged_at(&self, event: &Event<'_>, by: Option<&str>) -> Option<Timestamp> {
         let (_, content) = event.row.as_ref()?;
         if !self.present || by.is_none() || self.by.as_deref() != by {
@@ -125,7 +109,6 @@ impl KnownPrimary {
 }
 
 impl Event<'_> {
-    /// The runs on whose behalf the request was sent.
     pub(super) fn authors(&self, ledger: &Ledger) -> Vec<Author> {
         self.sent.map_or_else(
             || ledger.at_work(self.execution.caller),
@@ -133,7 +116,6 @@ impl Event<'_> {
         )
     }
 
-    /// The message that the row names as its writer, or its job that is about the row.
     pub(super) fn by(&self, ledger: &Ledger) -> Option<String> {
         let (row, _) = self.row.as_ref()?;
         Stamp::of(&row.entity).map(|stamp| ledger.entry_of(&stamp.message_id, Some(self.key)))
@@ -141,8 +123,8 @@ impl Event<'_> {
 }
 
 impl History {
-    /// Takes in the changes of one operation; what is wrong with them, in words.
-    pub(super) fn take_in(
+    /// Records the changes of one operation. The error describes a violation.
+    pub(super) fn record_changes(
         &mut self,
         execution: &Execution<'_>,
         tick: u64,
@@ -150,7 +132,7 @@ impl History {
         sent: Option<&SentRequest>,
     ) -> Result<(), String> {
         if let Some(archives) = &mut self.archives {
-            let taken_in = archives.take_in((execution, sent), tick, ledger);
+            let taken_in = archives.record_changes((execution, sent), tick, ledger);
             self.resurrections = archives.resurrections;
             return taken_in;
         }
@@ -164,7 +146,7 @@ impl History {
                 self.deleted.insert((table.to_string(), key.clone()), tick);
             }
             match change {
-                // First the further rows, without which a first row says half.
+                // Further rows first, because a first row without them is incomplete.
                 ObservedChange::Row { table, key, row }
                     if is_continuation(&key.rk) && known_table(table.as_str()).is_some() =>
                 {
@@ -198,7 +180,7 @@ impl History {
             let Some(table) = known_table(table.as_str()) else {
                 continue;
             };
-            // A derived row is no primary.
+            // Derived rows are no primaries.
             let derived = row
                 .as_ref()
                 .is_some_and(|row| row.entity.text("ek_view").is_some());
@@ -224,7 +206,6 @@ impl History {
         Ok(())
     }
 
-    /// What an entity says in all of its rows.
     fn whole(&self, table: &str, first: &Row) -> Result<Content, String> {
         let mut content: Properties = content::own(&first.entity.properties).collect();
         let key = &first.entity.key;
@@ -235,7 +216,7 @@ impl History {
             let row =
                 row.filter(|row| row.get("ek_row").and_then(EdmValue::as_str) == Some(&token));
             content.extend(content::own(row.ok_or_else(|| {
-                format!("{table}{key} was written, and its row {number} is of another version")
+                format!("{table}{key} was written, but its row {number} belongs to another version")
             })?));
         }
         Ok(Arc::new(content))
@@ -259,7 +240,7 @@ impl History {
         }
         let by = event.by(ledger);
         if let Some((row, content)) = &event.row {
-            self.wants(event, row);
+            self.record_wanted_keys(event, row);
             if let (Some(by), true) = (&by, execution.caller != CLIENT) {
                 self.brings(by, event, content);
             }
@@ -305,7 +286,7 @@ impl History {
         Ok(())
     }
 
-    /// An entity that is in the archive alone, the one that has been there for the shortest time.
+    /// The last archived entity that exists only in the archive.
     pub(super) fn archived(&self) -> Option<EntityKey> {
         let archived = self
             .places
@@ -317,13 +298,13 @@ impl History {
         archived.max().map(|(_, key)| key.clone())
     }
 
-    /// Whether three looks after a tick and up to another, in the table, in the archive and in the table again, can all have missed an
-    /// entity.
+    /// Whether an entity can be missed by three successive reads in this period: in the table, in the archive, and in
+    /// the table again.
     pub(super) fn may_be_missed(&self, key: &EntityKey, after: u64, until: u64) -> bool {
         may_be_missed(after, until, |tick| self.places_at(key, tick))
     }
 
-    /// The same of looks under one key of the table, under another, and under the first again.
+    /// Whether an entity can be missed by reads under one key, under another, and under the first again.
     pub(super) fn may_be_missed_between(
         &self,
         (from, to): (&EntityKey, &EntityKey),
@@ -335,7 +316,6 @@ impl History {
         })
     }
 
-    /// Whether an entity was in its table and in its archive at a tick.
     fn places_at(&self, key: &EntityKey, tick: u64) -> [bool; 2] {
         let places = self.places.get(key).map(Vec::as_slice).unwrap_or_default();
         places
@@ -346,8 +326,7 @@ impl History {
             .unwrap_or_default()
     }
 
-    /// Notes who wants what only one can have.
-    fn wants(&mut self, event: &Event<'_>, row: &Row) {
+    fn record_wanted_keys(&mut self, event: &Event<'_>, row: &Row) {
         let Event { table, key, .. } = event;
         for address in wanted(key, &row.entity.properties).filter(|_| *table == SOURCE) {
             self.wanted
@@ -357,7 +336,6 @@ impl History {
         }
     }
 
-    /// Notes what a job has written.
     fn brings(&mut self, by: &str, event: &Event<'_>, content: &Content) {
         let Event {
             tick, table, key, ..
@@ -367,7 +345,7 @@ impl History {
             brought.table == *table && brought.key == **key && brought.content == *content
         }) {
             Some(again) => again.last = *tick,
-            None => brought.push(Brought {
+            None => brought.push(JobWrite {
                 table,
                 key: (*key).clone(),
                 content: Arc::clone(content),
@@ -377,8 +355,8 @@ impl History {
         }
     }
 
-    /// Notes that a job has deleted its source: the row that it has brought is the one place of what that said.
-    pub(super) fn takes(
+    /// Records that a job has deleted its source, so that the row that it wrote is the only copy of that content.
+    pub(super) fn record_source_deleted(
         &mut self,
         message: &str,
         (table, key): (&str, &EntityKey),
@@ -390,8 +368,8 @@ impl History {
         }
     }
 
-    /// Notes that an employee was deleted by its copy, whoever has brought that.
-    pub(super) fn uses(&mut self, key: &EntityKey, content: &Content) {
+    /// Records that an employee was deleted because of its archived copy, whichever job wrote that copy.
+    pub(super) fn record_original_deleted(&mut self, key: &EntityKey, content: &Content) {
         if let Some(copy) = self.primaries.get_mut(&(TARGET.to_owned(), key.clone())) {
             copy.used |= copy.present && copy.content == *content;
         }
@@ -401,7 +379,6 @@ impl History {
         self.primaries.get(&(table.to_owned(), key.clone()))
     }
 
-    /// What a primary has said, the oldest first.
     pub(super) fn states(&self, table: &str, key: &EntityKey) -> impl Iterator<Item = &Content> {
         let known = self.known(table, key).into_iter();
         known.flat_map(|known| {
@@ -413,15 +390,13 @@ impl History {
         })
     }
 
-    /// Whether a row was deleted since a tick.
     pub(super) fn deleted_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
         self.deleted
             .get(&(table.to_owned(), key.clone()))
             .is_some_and(|deleted| *deleted >= tick)
     }
 
-    /// Whether a primary said this at some moment since a tick.
-    pub(super) fn said_since(
+    pub(super) fn had_content_since(
         &self,
         table: &str,
         key: &EntityKey,
@@ -439,13 +414,12 @@ impl History {
         })
     }
 
-    /// Whether a job has brought an entity elsewhere, and deleted it where it was.
-    pub(super) fn has_taken(&self, message: &str) -> bool {
+    pub(super) fn has_moved_away(&self, message: &str) -> bool {
         self.taken.contains(message)
     }
 
-    /// Whether a job has written this there, since a tick, or this with what a client has merged in later.
-    pub(super) fn has_brought(
+    /// Whether a job has written this content there since a tick, or this content with a later merge by a client.
+    pub(super) fn has_written(
         &self,
         by: &str,
         (table, key): (&str, &EntityKey),
@@ -461,8 +435,7 @@ impl History {
         })
     }
 
-    /// When a job has first written something there.
-    pub(super) fn brought_at(&self, by: &str, table: &str, key: &EntityKey) -> Option<u64> {
+    pub(super) fn first_written_at(&self, by: &str, table: &str, key: &EntityKey) -> Option<u64> {
         let brought = self
             .brought
             .get(by)
@@ -472,25 +445,21 @@ impl History {
         brought.map(|brought| brought.first).min()
     }
 
-    /// Whether a primary was absent at some moment since a tick.
     pub(super) fn absent_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
         self.known(table, key)
             .is_none_or(|known| !known.present || known.absent_at >= tick)
     }
 
-    /// Whether a primary was present at some moment since a tick.
     pub(super) fn present_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
         self.known(table, key)
             .is_some_and(|known| known.present || known.present_at >= tick)
     }
 
-    /// Whether an employee was written at this moment or after it, as far as its last write says.
     pub(super) fn written_since(&self, table: &str, key: &EntityKey, at: Timestamp) -> bool {
         self.known(table, key)
             .is_some_and(|known| known.written.1 >= at)
     }
 
-    /// Whether an entity that jobs are about was present at some moment since a tick.
     pub(super) fn source_present_since(&self, key: &EntityKey, tick: u64) -> bool {
         match &self.archives {
             Some(archives) => archives.present_since(key, tick),
@@ -498,21 +467,19 @@ impl History {
         }
     }
 
-    /// Whether a row of the table was seen with this message's stamp.
-    pub(super) fn stamped(&self, table: &str, message: &str) -> bool {
+    pub(super) fn has_written_to(&self, table: &str, message: &str) -> bool {
         self.brought
             .get(message)
             .is_some_and(|brought| brought.iter().any(|brought| brought.table == table))
     }
 
-    /// Whether a staged blob was deleted while a run of this message was under way in the worker that did so.
     pub(super) fn has_unstaged(&self, name: &str, message: &str) -> bool {
         self.unstaged
             .get(name)
             .is_some_and(|messages| messages.contains(message))
     }
 
-    /// Everybody who has ever wanted what another wanted as well.
+    /// All primaries that have ever wanted a key that another one wanted, too.
     pub(super) fn contenders(&self) -> BTreeSet<EntityKey> {
         self.wanted
             .values()
@@ -522,15 +489,15 @@ impl History {
             .collect()
     }
 
-    /// Whether this employee has ever wanted what another wanted as well.
+    /// Whether this employee has ever wanted a key that another one wanted, too.
     pub(super) fn contested(&self, key: &EntityKey) -> bool {
         self.wanted
             .values()
             .any(|keys| keys.len() > 1 && keys.contains(key))
     }
 
-    /// Whether a job brings an employee here who wants what this other one has ever wanted.
-    pub(super) fn brings_a_rival(&self, asked: &EntityJob, rival: &EntityKey) -> bool {
+    /// Whether a job writes an employee who wants a key that `rival` has ever wanted.
+    pub(super) fn writes_rival(&self, asked: &EntityJob, rival: &EntityKey) -> bool {
         let there = self
             .known(SOURCE, &asked.key)
             .map(|known| known.content.as_ref());
@@ -548,7 +515,6 @@ impl History {
         })
     }
 
-    /// The job that a message asks for, where it is one about one entity.
     pub(super) fn job<'l>(ledger: &'l Ledger, message: &str) -> Option<&'l EntityJob> {
         match ledger.asked(message) {
             Some(Expectation::Job(asked)) => Some(asked),
@@ -557,12 +523,13 @@ impl History {
     }
 }
 
-/// Whether three looks after a tick and up to another, in two places and in the first again, can all miss what is there at each tick.
+/// Whether three reads, two of the first place around one of the second, can all miss an entity that exists at each
+/// tick.
 fn may_be_missed(after: u64, until: u64, at: impl Fn(u64) -> [bool; 2]) -> bool {
     let mut missed = 0;
     for tick in after + 1..=until {
         let [first, second] = at(tick);
-        // One tick may stand for more than one look: nothing happened between them.
+        // Several reads may happen at one tick, because nothing changes between them.
         for look in 0..3 {
             let there = if look == 1 { second } else { first };
             if missed == look && !there {
@@ -573,12 +540,10 @@ fn may_be_missed(after: u64, until: u64, at: impl Fn(u64) -> [bool; 2]) -> bool 
     missed == 3
 }
 
-/// A table of primaries that is watched.
 fn known_table(table: &str) -> Option<&'static str> {
     [SOURCE, TARGET].into_iter().find(|known| *known == table)
 }
 
-/// Whether a row of a source is a primary's first, by its key.
 pub(super) fn is_primary(key: &EntityKey) -> bool {
     let derived = ["name_", "list_", "badge_"]
         .iter()
@@ -586,14 +551,14 @@ pub(super) fn is_primary(key: &EntityKey) -> bool {
     !derived && !is_continuation(&key.rk)
 }
 
-/// Whether a row is a further row of an entity that takes several.
+/// Whether a row is a further row of a wide entity.
 pub(super) fn is_continuation(rk: &Key) -> bool {
     rk.as_str()
         .rsplit_once('~')
         .is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
-/// What an employee wants of which only one can have any: an e-mail address, to be named as manager of its department.
+/// The unique keys that an employee wants: its e-mail address, and the manager of its department.
 fn wanted(key: &EntityKey, properties: &Properties) -> impl Iterator<Item = (String, String)> {
     let email = match properties.get("Email") {
         Some(EdmValue::String(email)) if !email.is_empty() => Some(email.to_lowercase()),
@@ -620,7 +585,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_looks_miss_an_entity_that_was_away_or_went_both_ways_between_them() {
+    fn three_reads_miss_an_entity_that_was_absent_or_moved_twice() {
         let key = EntityKey::new("Sales", "7").unwrap();
         let missed = |places: &[(u64, [bool; 2])]| {
             let history = History {
@@ -633,13 +598,10 @@ mod tests {
             ([false, false], [true, false], [false, true], [true, true]);
         assert!(missed(&[]) && missed(&[(5, source), (15, gone)]) && missed(&[(15, source)]));
         for there in [source, archive, both] {
-            assert!(
-                !missed(&[(5, there)]),
-                "it was there all the time: {there:?}"
-            );
+            assert!(!missed(&[(5, there)]), "it existed all the time: {there:?}");
             assert!(
                 !missed(&[(5, there), (10, gone), (11, there)]),
-                "it came back before the first look"
+                "it came back before the first read"
             );
         }
         assert!(
@@ -648,7 +610,7 @@ mod tests {
         );
         assert!(
             !missed(&[(5, archive), (13, both), (15, source)]),
-            "out of it: the third look finds it"
+            "out of it: the third read finds it"
         );
         assert!(
             missed(&[

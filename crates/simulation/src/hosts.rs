@@ -1,4 +1,4 @@
-//! Faults of a single host: an unreachable partition, slow storage. And slow answers about claims, to every host.
+//! Faults of a single host: an unreachable partition or slow storage. Also slow answers about claims, for all hosts.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,31 +6,25 @@ use std::time::Duration;
 use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, rng, seconds};
 use evenkeel_model::claim::CLAIMS;
 
-/// The longest delay of a request or an answer, in seconds.
+/// In seconds.
 const SLOWEST: f64 = 25.0;
 
-/// What one host meets for a while.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct HostSpell {
-    /// When.
     pub(super) during: Range<Duration>,
-    /// Which host.
     pub(super) slot: usize,
-    /// What it meets.
     pub(super) trouble: HostTrouble,
 }
 
-/// What a host meets.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum HostTrouble {
-    /// What is throttled by itself refuses it.
     Cut(FaultScope, OutageKind),
-    /// Requests to tables and blobs, or their answers, take so many seconds: less than a sender waits.
+    /// Requests to tables and blobs, or their answers, take this many seconds, which is less than a sender waits.
     Slow(Range<f64>),
 }
 
 impl HostSpell {
-    /// A host's storage is slow at this time: so many seconds at least.
+    /// The storage of a host is slow in this period, by at least this many seconds.
     pub(super) fn slow(during: Range<Duration>, slot: usize, least: f64, draw: &Draw<'_>) -> Self {
         let most = (least * draw.magnitude(1.5, 10.0)).min(SLOWEST);
         Self {
@@ -42,7 +36,6 @@ impl HostSpell {
 }
 
 impl FaultPlan {
-    /// Slow answers about claims, in half of the seeds.
     pub(super) fn draw_slow_claims(&mut self, seed: u64) {
         let rng = rng(seed, 64);
         let draw = Draw(&rng);
@@ -53,7 +46,6 @@ impl FaultPlan {
         }
     }
 
-    /// Has the storage of one host be slow for a while, in a share of the seeds.
     pub(super) fn draw_slow_host(&mut self, seed: u64, share: f64) {
         let rng = rng(seed, 58);
         let draw = Draw(&rng);
@@ -62,7 +54,7 @@ impl FaultPlan {
         }
         self.workers = self.workers.max(2);
         if draw.happens(0.5) {
-            self.quieten();
+            self.clear_faults();
         }
         let start = draw.moment(self.storm / 2);
         let during = start..start + seconds(draw.magnitude(60.0, 900.0));

@@ -1,4 +1,4 @@
-//! The faults that one worker meets, from its start to its end.
+//! The faults of one worker, from its start to its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,63 +16,57 @@ use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, seconds};
 use super::hazards::{FIRST_ATTEMPT, REFUSALS};
 use super::history::is_primary;
 use super::hosts::HostTrouble;
-use super::stage::{GET_MESSAGES, Stage, WORKERS, about};
+use super::shared_state::{GET_MESSAGES, SharedState, WORKERS, about};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel_model::EntityKey;
 use evenkeel_storage::{ErrorClass, Resource, Rng as _, Service};
 
-/// The service accepts a request for so long after it was signed (Azure: Shared Key).
+/// The service accepts a request for this long after it was signed (Azure: Shared Key).
 const OLDEST_REQUEST: f64 = 15.0 * 60.0;
-/// How long a caller waits for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest a slow request or answer takes.
 const SLOWEST: f64 = 90.0;
-/// While a gateway answers by itself, it does so to this share of the requests.
+/// Share of the requests that a gateway answers by itself during its period.
 const GATEWAY_SHARE: f64 = 0.5;
-/// An answer that comes when nobody waits for it any more.
 const TOO_LATE: FaultDecision = FaultDecision::AnswerLate {
     answers: Duration::from_mins(1),
     timeout: TIMEOUT,
 };
 
-/// Injects the faults of one worker, from its start to its end.
 pub(super) struct FaultInjector {
-    stage: Arc<Stage>,
+    shared_state: Arc<SharedState>,
     fault_plan: Arc<FaultPlan>,
     caller: u32,
     rng: CutChance,
-    life: Arc<Life>,
-    /// Until when a lane has asked this worker to wait.
+    life: Arc<WorkerLife>,
     asked: Mutex<BTreeMap<FaultScope, Duration>>,
-    /// Requests whose last attempt failed, by operation and subject: the next one of the same is most likely another attempt.
+    /// Operation and subject of requests whose last attempt failed. The next equal request is most likely another
+    /// attempt.
     failed: Mutex<BTreeSet<(&'static str, String)>>,
-    /// Employees changed after the first attempt to delete them: the next one arrives.
+    /// Employees that were changed after the first attempt to delete them. The next attempt arrives.
     changed: Mutex<BTreeSet<EntityKey>>,
-    /// Whether requests are refused in the middle of their attempts.
     refuses: bool,
 }
 
-/// Whether a worker still lives.
 #[derive(Default)]
-struct Life {
+struct WorkerLife {
     dead: AtomicBool,
     crashed: Notify,
 }
 
 impl FaultInjector {
     pub(super) fn new(
-        stage: Arc<Stage>,
+        shared_state: Arc<SharedState>,
         fault_plan: Arc<FaultPlan>,
         caller: u32,
         rng: CutChance,
     ) -> Self {
-        Self::over(stage, fault_plan, caller, rng, Arc::default())
+        Self::over(shared_state, fault_plan, caller, rng, Arc::default())
     }
 
-    /// The faults of another account, over the same worker.
+    /// The faults of another account for the same worker.
     pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, rng: CutChance) -> Self {
         Self::over(
-            Arc::clone(&self.stage),
+            Arc::clone(&self.shared_state),
             fault_plan,
             self.caller,
             rng,
@@ -81,17 +75,17 @@ impl FaultInjector {
     }
 
     fn over(
-        stage: Arc<Stage>,
+        shared_state: Arc<SharedState>,
         fault_plan: Arc<FaultPlan>,
         caller: u32,
         rng: CutChance,
-        life: Arc<Life>,
+        life: Arc<WorkerLife>,
     ) -> Self {
         let refuses = REFUSALS
             .iter()
             .any(|(fault, _)| fault_plan.ever_has(*fault));
         Self {
-            stage,
+            shared_state,
             fault_plan,
             caller,
             rng,
@@ -103,33 +97,30 @@ impl FaultInjector {
         }
     }
 
-    /// Waits until the worker crashes.
     pub(super) async fn crashed(&self) {
         self.life.crashed.notified().await;
     }
 
-    /// How often this fault strikes now.
     fn rate(&self, fault: FaultKind) -> f64 {
-        self.fault_plan.rate(fault, self.stage.elapsed())
+        self.fault_plan.rate(fault, self.shared_state.elapsed())
     }
 
-    /// Whether this fault strikes this operation.
-    fn strikes(&self, fault: FaultKind, operation: &OperationInfo) -> bool {
-        self.strikes_at(self.rate(fault), fault, operation)
+    fn injects(&self, fault: FaultKind, operation: &OperationInfo) -> bool {
+        self.injects_at_rate(self.rate(fault), fault, operation)
     }
 
-    /// Whether it does at another rate.
-    fn strikes_at(&self, rate: f64, fault: FaultKind, operation: &OperationInfo) -> bool {
-        let strikes = rate > 0.0 && self.rng.unit() < rate && self.stage.strike(fault);
-        if strikes {
-            self.stage.struck(fault, self.caller, operation);
+    fn injects_at_rate(&self, rate: f64, fault: FaultKind, operation: &OperationInfo) -> bool {
+        let injects = rate > 0.0 && self.rng.unit() < rate && self.shared_state.inject(fault);
+        if injects {
+            self.shared_state
+                .record_fault(fault, self.caller, operation);
         }
-        strikes
+        injects
     }
 
-    /// What the service as a whole, or the partition, does to every request now.
+    /// The answer if the service or the partition refuses every request at present.
     fn refused(&self, operation: &OperationInfo) -> Option<FaultDecision> {
-        let now = self.stage.elapsed();
+        let now = self.shared_state.elapsed();
         let service = operation.what.service();
         let away = self
             .fault_plan
@@ -151,46 +142,46 @@ impl FaultInjector {
             } else {
                 kind
             };
-            if self.stage.strike(fault) {
-                self.stage.struck(fault, self.caller, operation);
+            if self.shared_state.inject(fault) {
+                self.shared_state
+                    .record_fault(fault, self.caller, operation);
                 return Some(outage.refusal.verdict());
             }
         }
-        if let Some(verdict) = self.unheard(operation, now) {
+        if let Some(verdict) = self.lost_poll(operation, now) {
             return Some(verdict);
         }
-        let burst = self
-            .fault_plan
-            .bursts
-            .iter()
-            .find(|burst| burst.during.contains(&now) && burst.lane.carries(&operation.what))?;
+        let burst =
+            self.fault_plan.bursts.iter().find(|burst| {
+                burst.during.contains(&now) && burst.scope.carries(&operation.what)
+            })?;
         let fault = if burst.retry_after.is_some() {
             FaultKind::RetryAfter
         } else {
             FaultKind::Throttling
         };
-        let strikes = self.stage.strike(fault);
-        if strikes {
-            self.stage.struck(fault, self.caller, operation);
+        let injects = self.shared_state.inject(fault);
+        if injects {
+            self.shared_state
+                .record_fault(fault, self.caller, operation);
         }
-        if strikes && let Some(wait) = burst.retry_after {
+        if injects && let Some(wait) = burst.retry_after {
             self.asked
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .insert(burst.lane, now + wait);
+                .insert(burst.scope, now + wait);
             if operation.what.service() == Service::Queue {
-                self.stage.asked_to_wait(self.caller, wait);
+                self.shared_state.asked_to_wait(self.caller, wait);
             }
         }
-        strikes.then_some(FaultDecision::Fail(ErrorClass::Throttled {
+        injects.then_some(FaultDecision::Fail(ErrorClass::Throttled {
             retry_after: burst.retry_after,
         }))
     }
 
-    /// What this host alone meets.
     fn at_this_host(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let slot = usize::try_from(self.caller.checked_sub(WORKERS)?).ok()?;
-        let now = self.stage.elapsed();
+        let now = self.shared_state.elapsed();
         let spells = self
             .fault_plan
             .hosts
@@ -199,12 +190,12 @@ impl FaultInjector {
         spells
             .map(|spell| &spell.trouble)
             .find_map(|trouble| match trouble {
-                HostTrouble::Cut(lane, refusal) => (lane.carries(&operation.what)
-                    && self.strikes_at(1.0, FaultKind::HostCut, operation))
+                HostTrouble::Cut(scope, refusal) => (scope.carries(&operation.what)
+                    && self.injects_at_rate(1.0, FaultKind::HostCut, operation))
                 .then(|| refusal.verdict()),
                 HostTrouble::Slow(_) if operation.what.service() == Service::Queue => None,
                 HostTrouble::Slow(takes) => self
-                    .strikes_at(1.0, FaultKind::HostSlow, operation)
+                    .injects_at_rate(1.0, FaultKind::HostSlow, operation)
                     .then(|| {
                         let draw = Draw(&self.rng);
                         let takes = seconds(draw.magnitude(takes.start, takes.end));
@@ -223,51 +214,50 @@ impl FaultInjector {
             })
     }
 
-    /// What a spell does to this request in which answers of Get Messages, or those that a gateway passes on, do not arrive.
-    fn unheard(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
+    /// The answer is lost if this is a period in which answers of Get Messages do not arrive, or in which a gateway
+    /// answers by itself.
+    fn lost_poll(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
         let hazards = &self.fault_plan.hazards;
-        let unheard = hazards
-            .unheard
+        let lost_polls = hazards
+            .lost_polls
             .iter()
-            .find(|unheard| operation.name == GET_MESSAGES && unheard.during.contains(&now));
-        if let Some(unheard) = unheard
-            && self.strikes_at(1.0, FaultKind::Unheard, operation)
+            .find(|lost_polls| operation.name == GET_MESSAGES && lost_polls.during.contains(&now));
+        if let Some(lost_polls) = lost_polls
+            && self.injects_at_rate(1.0, FaultKind::PollAnswerLost, operation)
         {
-            return Some(if unheard.slow {
+            return Some(if lost_polls.slow {
                 TOO_LATE
             } else {
                 FaultDecision::LoseAnswer
             });
         }
         let gateway = hazards.gateways.iter().any(|during| during.contains(&now));
-        // A 503 that is not the service's own leaves a write in doubt, and a read as it would be if the service were busy.
+        // A 503 that does not come from the service leaves the outcome of a write unknown. For a read it is the same as
+        // a busy service.
         let verdict = if operation.writes {
             FaultDecision::LoseAnswer
         } else {
             FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })
         };
-        (gateway && self.strikes_at(GATEWAY_SHARE, FaultKind::Gateway, operation))
+        (gateway && self.injects_at_rate(GATEWAY_SHARE, FaultKind::Gateway, operation))
             .then_some(verdict)
     }
 
-    /// The refusal that this request meets, which is an attempt after one that failed, or a first one.
+    /// The permanent refusal of this request. `repeated`: its previous attempt failed.
     fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<FaultDecision> {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
             let rate = self.rate(*fault) * if repeated { 1.0 } else { FIRST_ATTEMPT };
             (operation.writes || *fault != FaultKind::TooLarge)
-                && self.strikes_at(rate, *fault, operation)
+                && self.injects_at_rate(rate, *fault, operation)
         });
         refusal.map(|(_, class)| FaultDecision::Fail(class))
     }
 
-    /// The refusal of a write of the one row that is refused.
     fn refused_row(&self, operation: &OperationInfo) -> Option<FaultDecision> {
-        let row = self
-            .fault_plan
-            .hazards
-            .refused_row
-            .as_ref()
-            .filter(|row| operation.writes && row.during.contains(&self.stage.elapsed()))?;
+        let row =
+            self.fault_plan.hazards.refused_row.as_ref().filter(|row| {
+                operation.writes && row.during.contains(&self.shared_state.elapsed())
+            })?;
         let index = match &operation.what {
             Resource::Entity(table, key) if row.is(table, key) => None,
             Resource::Partition(table, _) => {
@@ -275,11 +265,11 @@ impl FaultInjector {
             }
             _ => return None,
         };
-        self.strikes_at(1.0, FaultKind::RefusedRow, operation)
+        self.injects_at_rate(1.0, FaultKind::RefusedRow, operation)
             .then_some(FaultDecision::RefuseRow(ErrorClass::Permanent, index))
     }
 
-    /// Loses the answer of a request that may delete an employee, whom the client creates anew if it has.
+    /// Loses the answer of a request that may delete an employee. If it does, the client recreates the employee.
     fn recreated(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let may_delete = match &operation.what {
             Resource::Entity(table, _) => {
@@ -289,15 +279,16 @@ impl FaultInjector {
             _ => false,
         };
         let rate = self.rate(FaultKind::Recreated);
-        let arms = may_delete && rate > 0.0 && self.stage.is_allowed(FaultKind::Recreated);
-        if !arms || !self.strikes_at(rate, FaultKind::AnswerLost, operation) {
+        let may_recreate =
+            may_delete && rate > 0.0 && self.shared_state.is_allowed(FaultKind::Recreated);
+        if !may_recreate || !self.injects_at_rate(rate, FaultKind::AnswerLost, operation) {
             return None;
         }
-        self.stage.recreate_what_is_deleted_by(operation.number);
+        self.shared_state
+            .recreate_what_is_deleted_by(operation.number);
         Some(FaultDecision::LoseAnswer)
     }
 
-    /// Loses a request to delete an employee: the client changes it before the next attempt.
     fn changed(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let Resource::Entity(table, key) = &operation.what else {
             return None;
@@ -305,38 +296,37 @@ impl FaultInjector {
         let rate = self.rate(FaultKind::Changed);
         let deletes =
             operation.name == "Delete Entity" && table.as_str() == EMPLOYEES && is_primary(key);
-        if !deletes || rate <= 0.0 || !self.stage.is_allowed(FaultKind::Changed) {
+        if !deletes || rate <= 0.0 || !self.shared_state.is_allowed(FaultKind::Changed) {
             return None;
         }
-        // The next attempt arrives.
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        if changed.remove(key) || !self.strikes_at(rate, FaultKind::RequestLost, operation) {
+        if changed.remove(key) || !self.injects_at_rate(rate, FaultKind::RequestLost, operation) {
             return None;
         }
         changed.insert(key.clone());
         drop(changed);
-        self.stage.meets(FaultKind::Changed, key);
+        self.shared_state
+            .queue_client_change(FaultKind::Changed, key);
         Some(FaultDecision::Fail(ErrorClass::Ambiguous))
     }
 
-    /// A worker that was asked to wait sends nothing before its time.
+    /// Checks that a worker that was asked to wait sends nothing before that time.
     fn was_asked_to_wait(&self, operation: &OperationInfo) {
-        let now = self.stage.elapsed();
+        let now = self.shared_state.elapsed();
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, until)) = asked
             .iter()
-            .find(|(lane, until)| **until > now && lane.carries(&operation.what))
+            .find(|(scope, until)| **until > now && scope.carries(&operation.what))
         {
-            self.stage.violated(format!(
-                "{} was sent {:?} before the store asked for it",
+            self.shared_state.violated(format!(
+                "{} was sent {:?} before the end of the store's Retry-After",
                 operation.name,
                 until.saturating_sub(now)
             ));
         }
     }
 
-    /// What strikes this one request.
-    fn strike(&self, operation: &OperationInfo) -> Option<FaultDecision> {
+    fn random_fault(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let draw = Draw(&self.rng);
         let later = || {
             if self.fault_plan.latest && draw.happens(0.5) {
@@ -348,7 +338,7 @@ impl FaultInjector {
         if let (Some((slow, rate)), Resource::Entity(table, _)) =
             (self.fault_plan.slow, &operation.what)
             && table.as_str() == slow
-            && self.strikes_at(rate, FaultKind::SlowRequest, operation)
+            && self.injects_at_rate(rate, FaultKind::SlowRequest, operation)
         {
             return Some(FaultDecision::Delayed {
                 arrives: seconds(draw.magnitude(1.0, TIMEOUT.as_secs_f64())),
@@ -358,7 +348,7 @@ impl FaultInjector {
         if let (Some((slow, rate)), Resource::Entity(table, _)) =
             (self.fault_plan.slow_answers, &operation.what)
             && table.as_str() == slow
-            && self.strikes_at(rate, FaultKind::SlowAnswer, operation)
+            && self.injects_at_rate(rate, FaultKind::SlowAnswer, operation)
         {
             return Some(FaultDecision::AnswerLate {
                 answers: seconds(draw.0.between(1.0, 15.0)),
@@ -366,14 +356,14 @@ impl FaultInjector {
             });
         }
         if operation.name == GET_MESSAGES
-            && self.strikes_at(self.fault_plan.slow_gets, FaultKind::SlowRequest, operation)
+            && self.injects_at_rate(self.fault_plan.slow_gets, FaultKind::SlowRequest, operation)
         {
             return Some(FaultDecision::Delayed {
                 arrives: seconds(draw.0.between(1.0, TIMEOUT.as_secs_f64())),
                 timeout: TIMEOUT,
             });
         }
-        if self.strikes(FaultKind::ErrorBefore, operation) {
+        if self.injects(FaultKind::ErrorBefore, operation) {
             let retry_after = draw
                 .happens(0.3)
                 .then(|| seconds(draw.magnitude(1.0, 20.0).round()));
@@ -389,17 +379,17 @@ impl FaultInjector {
                 Service::Queue,
             ) = (class, operation.what.service())
             {
-                self.stage.asked_to_wait(self.caller, wait);
+                self.shared_state.asked_to_wait(self.caller, wait);
             }
             return Some(FaultDecision::Fail(class));
         }
-        if self.strikes(FaultKind::RequestLost, operation) {
+        if self.injects(FaultKind::RequestLost, operation) {
             return Some(FaultDecision::Fail(ErrorClass::Ambiguous));
         }
-        if self.strikes(FaultKind::AnswerLost, operation) {
+        if self.injects(FaultKind::AnswerLost, operation) {
             return Some(FaultDecision::LoseAnswer);
         }
-        if operation.writes && self.strikes(FaultKind::LateArrival, operation) {
+        if operation.writes && self.injects(FaultKind::LateArrival, operation) {
             let timeout = if draw.happens(0.5) {
                 Duration::ZERO
             } else {
@@ -410,23 +400,23 @@ impl FaultInjector {
                 timeout,
             });
         }
-        if self.strikes(FaultKind::SlowRequest, operation) {
+        if self.injects(FaultKind::SlowRequest, operation) {
             return Some(FaultDecision::Delayed {
                 arrives: seconds(draw.magnitude(1.0, SLOWEST)),
                 timeout: TIMEOUT,
             });
         }
-        if self.strikes(FaultKind::SlowAnswer, operation) {
+        if self.injects(FaultKind::SlowAnswer, operation) {
             return Some(FaultDecision::AnswerLate {
                 answers: seconds(draw.magnitude(1.0, SLOWEST)),
                 timeout: TIMEOUT,
             });
         }
-        if self.strikes(FaultKind::CrashAfter, operation) {
+        if self.injects(FaultKind::CrashAfter, operation) {
             self.die();
             return Some(FaultDecision::NeverAnswer);
         }
-        if operation.writes && self.strikes(FaultKind::CrashInFlight, operation) {
+        if operation.writes && self.injects(FaultKind::CrashInFlight, operation) {
             self.die();
             let arrives = later();
             return Some(FaultDecision::Delayed {
@@ -454,17 +444,17 @@ impl FaultPolicy for FaultInjector {
     async fn before(&self, operation: &OperationInfo) -> FaultDecision {
         self.unless_dead().await;
         self.was_asked_to_wait(operation);
-        self.stage.sends(self.caller, operation);
+        self.shared_state.sends(self.caller, operation);
         sleep(seconds(self.rng.between(
             self.fault_plan.latency.start,
             self.fault_plan.latency.end,
         )))
         .await;
         self.unless_dead().await;
-        if self.stage.is_calm() {
+        if self.shared_state.is_calm() {
             return FaultDecision::Execute;
         }
-        if self.strikes(FaultKind::CrashBefore, operation) {
+        if self.injects(FaultKind::CrashBefore, operation) {
             self.die();
             std::future::pending::<()>().await;
         }
@@ -481,7 +471,7 @@ impl FaultPolicy for FaultInjector {
             .or_else(|| self.refused_row(operation))
             .or_else(|| self.recreated(operation))
             .or_else(|| self.changed(operation));
-        let verdict = verdict.or_else(|| self.strike(operation));
+        let verdict = verdict.or_else(|| self.random_fault(operation));
         if verdict.is_some() {
             failed().extend(request);
         }
@@ -490,13 +480,13 @@ impl FaultPolicy for FaultInjector {
 
     fn page(&self, _what: &Resource) -> Option<usize> {
         let rate = self.rate(FaultKind::ShortPage);
-        let short = rate > 0.0 && self.rng.unit() < rate && self.stage.strike(FaultKind::ShortPage);
+        let short =
+            rate > 0.0 && self.rng.unit() < rate && self.shared_state.inject(FaultKind::ShortPage);
         short.then(|| Draw(&self.rng).below(3))
     }
 }
 
 impl OutageKind {
-    /// What becomes of a request.
     const fn verdict(self) -> FaultDecision {
         match self {
             Self::Refused => FaultDecision::Fail(ErrorClass::Refused),
@@ -509,11 +499,11 @@ impl OutageKind {
     }
 }
 
-/// No faults, with a wait before each operation.
-pub(super) struct Breeze(pub(super) CutChance);
+/// No faults, but a delay before each operation.
+pub(super) struct FaultlessDelays(pub(super) CutChance);
 
 #[async_trait]
-impl FaultPolicy for Breeze {
+impl FaultPolicy for FaultlessDelays {
     async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         sleep(seconds(self.0.between(0.001, 0.01))).await;
         FaultDecision::Execute

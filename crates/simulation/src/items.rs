@@ -1,4 +1,4 @@
-//! What lies derived in rows and blobs, and what footprints list, read by simple means of its own.
+//! The derived items in rows and blobs, and the items that footprints list, read by a second, simple implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,26 +13,20 @@ use evenkeel_model::claim::CLAIMS;
 use evenkeel_model::{AccountName, EdmValue, Entity, EntityKey};
 use evenkeel_storage::Blob;
 
-/// A row: its table and key.
 pub(super) type Address = (String, EntityKey);
 
-/// Where an item lies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ItemPlace {
-    /// In a row: its table, by the name that [`located`] gives it, and its key.
     Row(String, EntityKey),
-    /// In a blob: its container, likewise, and its name.
+    /// A blob: the container under the name that [`located`] returns, and the blob's name.
     Blob(String, String),
-    /// In a file: folder and path below it.
     File(String, String),
-    /// In another store: collection and key.
     Document(String, String),
 }
 
-/// An item: its place, and which part of what lies there it is, as JSON; empty where it is all of it.
+/// An item: its place and, as JSON, the part of what is stored there. The part is empty if the item is all of it.
 pub(super) type Item = (ItemPlace, String);
 
-/// An item as a footprint lists it: view, generation, account, site, part, ETag or token, changing.
 type ListedItem = (
     String,
     u32,
@@ -44,8 +38,7 @@ type ListedItem = (
 );
 
 pub(super) type Properties = BTreeMap<String, EdmValue>;
-/// What a member says.
-pub(super) type Texts = Vec<String>;
+pub(super) type MemberValues = Vec<String>;
 
 impl fmt::Display for ItemPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,24 +51,21 @@ impl fmt::Display for ItemPlace {
     }
 }
 
-/// One item.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct HeldItem {
     pub(super) item: Item,
-    /// The primary that it belongs to.
     pub(super) owner: Address,
-    /// What it says; nothing for a member, which its address says all of.
+    /// Its content; empty for a member, whose address contains all of it.
     pub(super) says: Properties,
 }
 
-/// The primary whose footprint lies under this key. No partition key here is so long that it is hashed.
+/// The primary of a footprint with this key. No partition key of the simulation is long enough to be hashed.
 pub(super) fn primary_of(key: &EntityKey) -> Address {
     let (table, pk) = key.pk.as_str().split_once('~').unwrap_or_default();
     let key = EntityKey::new(pk, key.rk.as_str()).unwrap_or_else(|_| key.clone());
     (table.to_owned(), key)
 }
 
-/// The items that a footprint lists, and whether each is changing.
 pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String> {
     let unreadable = || {
         format!(
@@ -112,12 +102,11 @@ pub(super) fn listed(footprint: &Entity) -> Result<BTreeMap<Item, bool>, String>
     Ok(listed)
 }
 
-/// The part that a member is.
 pub(super) fn member(texts: &[String]) -> String {
     serde_json::json!({"member": texts}).to_string()
 }
 
-/// The items that lie in a row itself. An error where it contradicts itself.
+/// A contradiction is an error.
 pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     let sets = sets(table, row)?;
     if row.text("ek_view").is_none() {
@@ -152,11 +141,10 @@ pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     }
 }
 
-/// The properties that somebody else keeps on a row.
 fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     let wrong = || {
         format!(
-            "what is set on {table}{} contradicts itself: {row:?}",
+            "the properties that others set on {table}{} are inconsistent: {row:?}",
             row.key
         )
     };
@@ -174,7 +162,7 @@ fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
         let names: Vec<String> =
             serde_json::from_value(owner["set"].clone()).map_err(|_| wrong())?;
         if owner["by_claim"] == true {
-            // The claim is the item, wherever it is carried to.
+            // The item is the claim, whichever entities it is applied to.
             continue;
         }
         let source = &owner["source"];
@@ -204,23 +192,22 @@ fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     }
 }
 
-/// The part that properties are.
 pub(super) fn set_part() -> String {
     "\"properties\"".to_owned()
 }
 
 fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
-    let wrong = || format!("the list {table}{} contradicts itself: {row:?}", row.key);
+    let wrong = || format!("the list {table}{} is inconsistent: {row:?}", row.key);
     let list = row
         .text("ek_list")
         .and_then(|property| row.text(property))
         .ok_or_else(wrong)?;
-    let members: Vec<Texts> = serde_json::from_str(list).map_err(|_| wrong())?;
+    let members: Vec<MemberValues> = serde_json::from_str(list).map_err(|_| wrong())?;
     let tokens: Vec<String> = row
         .text("ek_tokens")
         .and_then(|tokens| serde_json::from_str(tokens).ok())
         .ok_or_else(wrong)?;
-    let sorted: BTreeSet<&Texts> = members.iter().collect();
+    let sorted: BTreeSet<&MemberValues> = members.iter().collect();
     if !members.iter().eq(sorted) || tokens.len() != members.len() || members.is_empty() {
         return Err(wrong());
     }
@@ -232,8 +219,8 @@ fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<HeldItem>, Str
     )
 }
 
-/// Checks that a row says how many members it lists, and what they make of its figures.
-fn counted(table: &str, row: &Entity, members: &[Texts]) -> Result<(), String> {
+/// Checks that a row's counters match the members that it lists.
+fn counted(table: &str, row: &Entity, members: &[MemberValues]) -> Result<(), String> {
     let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
     let mut wanted = vec![("ek_count", EdmValue::Int64(count))];
     if base(table) == "Groups" {
@@ -253,17 +240,16 @@ fn counted(table: &str, row: &Entity, members: &[Texts]) -> Result<(), String> {
     {
         None => Ok(()),
         Some(_) => Err(format!(
-            "the list {table}{} contradicts itself: {row:?}",
+            "the list {table}{} is inconsistent: {row:?}",
             row.key
         )),
     }
 }
 
-/// The members of a list, as items.
 pub(super) fn members_of(
     place: &ItemPlace,
     (source, pk): (&str, &str),
-    members: &[Texts],
+    members: &[MemberValues],
 ) -> Result<Vec<HeldItem>, String> {
     let is_claims = matches!(place, ItemPlace::Row(table, _) if base(table) == CLAIMS);
     let held = members.iter().map(|texts| {
@@ -271,7 +257,7 @@ pub(super) fn members_of(
             [claim] if is_claims => serde_json::from_str::<Value>(claim)
                 .ok()
                 .and_then(|claim| serde_json::from_value(claim["of"].clone()).ok()),
-            // In the primaries' own partition the list need not tell it.
+            // A list in the primaries' own partition may omit the partition key.
             [rk] => EntityKey::new(pk, rk.as_str()).ok(),
             [pk, rk, ..] => EntityKey::new(pk.as_str(), rk.as_str()).ok(),
             [] => None,
@@ -286,7 +272,7 @@ pub(super) fn members_of(
     held.collect()
 }
 
-/// The table that the entities of an archive of documents are primaries of, where they have large values.
+/// The table name that stands for the primaries of a document archive with large values.
 pub(super) fn filing(archive: &str) -> String {
     let capital = |word: &str| {
         word.chars()
@@ -302,14 +288,13 @@ pub(super) fn filing(archive: &str) -> String {
     )
 }
 
-/// The primary whose large value lies under this name beside its document: `pk/rk.json%values/…`.
+/// The primary of a large value with this name next to its document: `pk/rk.json%values/…`.
 pub(super) fn value_owner(archive: &str, name: &str) -> Option<Address> {
     let (document, _) = name.split_once(".json%values/")?;
     let (pk, rk) = document.split_once('/')?;
     Some((filing(archive), EntityKey::new(pk, rk).ok()?))
 }
 
-/// The primary that a document of a search index is of.
 pub(super) fn document_key(key: &str) -> Option<Address> {
     let json = base64::engine::general_purpose::URL_SAFE_NO_PAD
         .decode(key)
@@ -321,27 +306,24 @@ pub(super) fn document_key(key: &str) -> Option<Address> {
     Some((table.to_owned(), EntityKey::new(pk, rk).ok()?))
 }
 
-/// What a blob holds.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum BlobContent {
-    /// A list: the table of its primaries, and its members.
-    List(String, Vec<Texts>),
-    /// A value of this primary.
+    List(String, Vec<MemberValues>),
     Value(Address),
-    /// Nothing that was derived.
     Other,
 }
 
-/// What a blob holds. An error where it contradicts itself.
+/// A contradiction is an error.
 pub(super) fn content(place: &ItemPlace, blob: &Blob) -> Result<BlobContent, String> {
     let metadata = |name: &str| blob.properties.metadata.get(name);
     let wrong = || {
         format!(
-            "{place} contradicts itself: {:?}",
+            "{place} is inconsistent: {:?}",
             String::from_utf8_lossy(&blob.content)
         )
     };
-    let source: Texts = match metadata("ek_source").filter(|_| metadata("ek_view").is_some()) {
+    let source: MemberValues = match metadata("ek_source").filter(|_| metadata("ek_view").is_some())
+    {
         None => return Ok(BlobContent::Other),
         Some(source) => serde_json::from_str(source).map_err(|_| wrong())?,
     };
@@ -358,9 +340,10 @@ pub(super) fn content(place: &ItemPlace, blob: &Blob) -> Result<BlobContent, Str
                 .and_then(|head| serde_json::from_str(head).ok())
                 .ok_or_else(wrong)?;
             let members = lines.map(|line| {
-                serde_json::from_str::<(Texts, String)>(line).map(|(member, _)| member)
+                serde_json::from_str::<(MemberValues, String)>(line).map(|(member, _)| member)
             });
-            let members: Vec<Texts> = members.collect::<Result<_, _>>().map_err(|_| wrong())?;
+            let members: Vec<MemberValues> =
+                members.collect::<Result<_, _>>().map_err(|_| wrong())?;
             let count = members.len();
             let told = metadata("ek_count").is_some_and(|told| *told == count.to_string())
                 && head["ek_count"] == count;

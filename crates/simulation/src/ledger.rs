@@ -1,21 +1,20 @@
-//! The accounts of the queue: every message that was put is done or poisoned, nothing else is, and each poison
-//! has its reason.
+//! The ledger of the queues. Every message that was put must be done or poisoned, no other message may exist, and each poison message
+//! must have a valid reason.
 //!
-//! Done means: the message was deleted after a run that began after its delivery had ended well, and the run's
-//! effect was seen.
+//! A message is done if it was deleted after a run that began after its delivery, ended well, and had a visible effect.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::archives::Later;
-pub(super) use super::asked::{EntityJob, Expectation, JobCondition, ListedKeys};
+use super::archives::LaterEvents;
 use super::entry::{ActiveRun, DeliveryRecord, LedgerEntry};
+pub(super) use super::expectation::{EntityJob, Expectation, JobCondition, ListedKeys};
 use super::fault_plan::JOBS;
 use super::history::History;
 use super::listed::{Lists, MessageContent, listed, message_of};
-use super::stage::WORKERS;
+use super::shared_state::WORKERS;
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_engine::Outcome;
 use evenkeel_model::EntityKey;
@@ -27,44 +26,36 @@ mod since;
 pub(super) use deserved::{PoisonReport, poison};
 pub(super) use since::LastWrite;
 
-/// A run on whose behalf a request was sent.
+/// A run that a request may belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Author {
-    /// The message.
     pub(super) message: String,
-    /// Which of its deliveries, from 1.
     pub(super) delivery: u32,
 }
 
-/// A request that a fault has struck on its way.
+/// A request in flight that a fault has struck.
 #[derive(Debug, Clone)]
 pub(super) struct SentRequest {
-    /// The runs that were under way in the worker that sent it.
     pub(super) authors: Vec<Author>,
 }
 
-/// Which delivery of which message: queue, id and number.
-pub(super) type Which<'a> = (&'a str, &'a str, u32);
+pub(super) type DeliveryRef<'a> = (&'a str, &'a str, u32);
 
-/// The messages of a run.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// By queue and id, the jobs of a batch each by itself.
+    /// Entries by queue and id. Each job of a batch has its own.
     messages: BTreeMap<(String, String), LedgerEntry>,
-    /// The lists of batches.
     lists: Lists,
-    /// What the next messages from outside are.
     expected: VecDeque<(Expectation, Ttl)>,
-    /// When the last sync that ended well began, by worker and primary.
+    /// When the last successful sync began, by worker and primary.
     synced: BTreeMap<(u32, &'static str, EntityKey), u64>,
     max_dequeue_count: u32,
     /// How far the clock of the tables is ahead of that of the queues.
     pub(super) clocks_apart: SignedDuration,
-    /// The employee of whom a row is refused for a while.
+    /// The employee of the row that is refused for a while.
     pub(super) refused: Option<EntityKey>,
-    /// Messages put by clients, and twice put.
+    /// Messages that clients put, including duplicates.
     pub(super) jobs: u64,
-    /// Jobs that workers have queued.
     pub(super) sent_on: u64,
     pub(super) done: u64,
     pub(super) poisoned: u64,
@@ -80,12 +71,12 @@ impl Ledger {
         }
     }
 
-    /// Says what the next message from outside is.
     pub(super) fn expect(&mut self, expectation: Expectation, ttl: Ttl) {
         self.expected.push_back((expectation, ttl));
     }
 
-    /// What a poison message was expected to be before, by the queue and the id that it names, and its body.
+    /// The expectation for the message that a poison message stands for, given the queue and id that it names and its
+    /// body.
     pub(super) fn expectation(&self, queue: &str, id: &str, body: &str) -> Option<Expectation> {
         let of = |entry: String| {
             self.messages
@@ -95,7 +86,7 @@ impl Ledger {
         if !self.lists.has(id) {
             return of(self.lists.poisoned(id, body).pop()?);
         }
-        // A batch that came to nothing as a whole: what it named last.
+        // The batch failed as a whole, and the poison message has the keys that were left.
         let jobs = listed(body)?.into_iter().filter_map(|keys| {
             Some((
                 keys.clone(),
@@ -105,13 +96,12 @@ impl Ledger {
         Some(Expectation::Batch(jobs.collect()))
     }
 
-    /// The entry of a job: its message, or what stands for one job of a batch.
+    /// The entry of a job: its message, or the entry for one job of a batch.
     pub(super) fn entry_of(&self, message: &str, key: Option<&EntityKey>) -> String {
         self.lists
             .entry_of(message, key.map(|key| (key.pk.as_str(), key.rk.as_str())))
     }
 
-    /// The move that was asked for last of those that have not ended: from which key to which.
     pub(super) fn moving(&self) -> Option<(EntityKey, EntityKey)> {
         let open = self.messages.values().filter(|entry| !entry.gone);
         let moves = open.filter_map(|entry| match &entry.expectation {
@@ -126,7 +116,6 @@ impl Ledger {
         moves.max().map(|(.., from, to)| (from.clone(), to.clone()))
     }
 
-    /// The entries of a message that have not ended.
     fn open(&self, queue: &str, message: &str) -> Vec<(String, String)> {
         let entries = self
             .lists
@@ -138,8 +127,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Takes in the changes of one operation; what is wrong with them, in words. `faulty`: a fault struck it.
-    pub(super) fn take_in(
+    /// Records the changes of one operation. The error describes a violation. `faulty`: a fault struck the operation.
+    pub(super) fn record_changes(
         &mut self,
         execution: &Execution<'_>,
         tick: u64,
@@ -159,8 +148,8 @@ impl Ledger {
                         JOBS => self.expected.pop_front(),
                         _ => Some(self.expected_rechecks(content.listed.as_deref())),
                     };
-                    let (expectation, ttl) = expectation
-                        .ok_or_else(|| format!("nobody sent the message {id} to {queue}"))?;
+                    let (expectation, ttl) =
+                        expectation.ok_or_else(|| format!("unexpected message {id} on {queue}"))?;
                     if from_worker && queue.as_str() == JOBS {
                         self.sent_on += 1;
                     } else if queue.as_str() == JOBS {
@@ -217,13 +206,13 @@ impl Ledger {
                 ObservedChange::Expired { queue, id } => {
                     for entry in self.open(queue.as_str(), id) {
                         match self.messages.get_mut(&entry) {
-                            Some(entry) if entry.is_mortal() => {
+                            Some(entry) if entry.can_expire() => {
                                 (entry.gone, entry.expired) = (true, true);
                                 entry.explain(|_| true);
                             }
                             _ => {
                                 return Err(format!(
-                                    "the message {id} on {queue} expired, and was to live for ever"
+                                    "message {id} on {queue} expired, but has no time to live"
                                 ));
                             }
                         }
@@ -234,7 +223,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// A message has another text: the jobs of a batch that it names no more have ended.
     fn updated(
         &mut self,
         queue: &str,
@@ -261,7 +249,7 @@ impl Ledger {
             if known.listed.is_some() && known.gone {
                 if is_named {
                     return Err(format!(
-                        "the job {} on {queue} had ended, and its message names it again: {text}",
+                        "message on {queue} names job {} again, which had ended: {text}",
                         entry.1
                     ));
                 }
@@ -275,7 +263,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// A message was deleted, or names a job no more.
     fn ends(&mut self, entry: &(String, String), history: &History) -> Result<(), String> {
         let Some(known) = self.messages.get_mut(entry) else {
             return Ok(());
@@ -285,7 +272,7 @@ impl Ledger {
         self.deleted(&entry.0, &entry.1, history)
     }
 
-    /// Rechecks come from a worker, or one from the operator who requeues it.
+    /// Rechecks come from a worker, or from the operator who requeues one.
     fn expected_rechecks(&mut self, listed: Option<&[ListedKeys]>) -> (Expectation, Ttl) {
         if let Some(listed) = listed {
             return (
@@ -304,30 +291,31 @@ impl Ledger {
         requeued.unwrap_or((Expectation::Recheck, Ttl::Never))
     }
 
-    /// A run of this message begins. Attempts are counted before it: one that has used them up does not run again, and each run
-    /// that panicked was one.
+    /// A run of this message begins. Attempts are counted before it: a message without attempts left must not run
+    /// again, and each run that panicked was an attempt.
     pub(super) fn run_begins(
         &mut self,
         caller: u32,
-        (queue, id, delivery): Which<'_>,
+        (queue, id, delivery): DeliveryRef<'_>,
     ) -> Result<(), String> {
         let max = u64::from(self.max_dequeue_count);
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else {
             return Ok(());
         };
         entry.running.push(ActiveRun { caller, delivery });
-        // Each run that panicked has left its trace, unless something else has happened to its delivery as well.
+        // Each run that panicked has left a trace, unless something else happened to its delivery, too.
         let most = entry
             .deliveries
             .last()
             .map_or(max, |delivery| delivery.most);
         if u64::from(entry.panics) >= most + u64::from(entry.disturbed()) {
             return Err(format!(
-                "the message {id} on {queue} runs again after {} runs that panicked",
+                "message {id} on {queue} runs again after {} runs that panicked",
                 entry.panics
             ));
         }
-        // A sync may begin in the run of an earlier delivery, which waited for its turn, under the number of one that shares the run.
+        // A sync may begin in the run of an earlier, waiting delivery. It then has the number of a delivery that shares
+        // the run.
         let shared = entry.shares_runs()
             && entry
                 .deliveries
@@ -339,25 +327,25 @@ impl Ledger {
         delivery.began = true;
         match *delivery {
             DeliveryRecord { attempts, most, .. } if attempts > most => Err(format!(
-                "the message {id} on {queue} runs in its attempt {attempts}"
+                "message {id} on {queue} runs in attempt {attempts}, which is too many"
             )),
             DeliveryRecord {
                 attempts,
                 has_turn: false,
                 ..
             } if !shared => Err(format!(
-                "the job {id} on {queue} runs in attempt {attempts}, which is for those before it"
+                "job {id} on {queue} runs in attempt {attempts}, which is reserved for earlier jobs of the batch"
             )),
             _ => Ok(()),
         }
     }
 
     /// A run of this message ends. `dropped`: it did not end by itself, and nothing of its own explains that. Then
-    /// something must have happened to its lease, or to its worker.
+    /// something must have happened to its lease or its worker.
     pub(super) fn run_ends(
         &mut self,
         caller: u32,
-        (queue, id, delivery): Which<'_>,
+        (queue, id, delivery): DeliveryRef<'_>,
         dropped: bool,
     ) -> Result<(), String> {
         let Some(entry) = self.messages.get_mut(&(queue.to_owned(), id.to_owned())) else {
@@ -380,16 +368,15 @@ impl Ledger {
                 .delivery(delivery)
                 .is_none_or(|delivery| delivery.explained)
         };
-        // What expires is dropped by the worker's own clock, maybe before the service has noticed.
-        if dropped && !entry.is_mortal() && !explained {
+        // A worker drops an expired message by its own clock, perhaps before the service has removed it.
+        if dropped && !entry.can_expire() && !explained {
             return Err(format!(
-                "the run of the message {id} on {queue} was dropped for no reason"
+                "the run of message {id} on {queue} was dropped without a reason"
             ));
         }
         Ok(())
     }
 
-    /// A run ended well.
     pub(super) fn ended_well(
         &mut self,
         caller: u32,
@@ -402,7 +389,7 @@ impl Ledger {
             return;
         };
         let advanced = matches!(outcome, Outcome::Advanced { .. });
-        // A run that has lost its lease may still advance a job that another has ended.
+        // A run that has lost its lease may still advance a job that another run has ended.
         if !(advanced
             && matches!(
                 entry.ended,
@@ -425,7 +412,7 @@ impl Ledger {
         }
     }
 
-    /// Something happened to a worker, or to its queue, that explains why its deliveries count.
+    /// Something happened to a worker or its queue that explains why its deliveries count as attempts.
     pub(super) fn explain(&mut self, caller: u32) {
         for entry in self.messages.values_mut().filter(|entry| !entry.gone) {
             entry.explain(|delivery| delivery.caller == caller);
@@ -433,7 +420,7 @@ impl Ledger {
         }
     }
 
-    /// A fault at a worker: its runs may leave no trace.
+    /// A fault struck a worker, so that its runs may leave no trace.
     pub(super) fn disturb(&mut self, caller: u32) {
         self.messages
             .values_mut()
@@ -441,7 +428,7 @@ impl Ledger {
             .for_each(|entry| entry.disturb(|delivery| delivery.caller == caller));
     }
 
-    /// A fault has struck a message, so that a run of it may leave no trace.
+    /// A fault struck a message, so that its run may leave no trace.
     pub(super) fn disturb_message(&mut self, id: &str) {
         for (_, entry) in self
             .messages
@@ -453,7 +440,7 @@ impl Ledger {
         }
     }
 
-    /// Something happened to a message that explains why its deliveries count.
+    /// Something happened to a message that explains why its deliveries count as attempts.
     pub(super) fn explain_message(&mut self, id: &str) {
         for (_, entry) in self
             .messages
@@ -464,7 +451,6 @@ impl Ledger {
         }
     }
 
-    /// A run panicked.
     pub(super) fn panicked(&mut self, id: &str) {
         for (_, entry) in self
             .messages
@@ -475,7 +461,6 @@ impl Ledger {
         }
     }
 
-    /// The runs that are under way in a worker.
     pub(super) fn at_work(&self, caller: u32) -> Vec<Author> {
         let runs = self
             .messages
@@ -489,19 +474,17 @@ impl Ledger {
         .collect()
     }
 
-    /// What a message asks for, whichever queue it is on.
     pub(super) fn asked(&self, id: &str) -> Option<&Expectation> {
         self.entry(id).map(|entry| &entry.expectation)
     }
 
-    /// When a message was delivered first.
     pub(super) fn first_delivered(&self, id: &str) -> u64 {
         self.entry(id)
             .and_then(|entry| entry.deliveries.first())
             .map_or(0, |delivery| delivery.tick)
     }
 
-    /// Whether one message was enqueued in a later second than another, as the queue tells times.
+    /// Whether a message was enqueued in a later second than another, by the queue's clock.
     pub(super) fn was_enqueued_later(&self, id: &str, than: &str) -> bool {
         let second = |id| self.entry(id).map(|entry| entry.enqueued.as_second());
         second(id)
@@ -509,7 +492,7 @@ impl Ledger {
             .is_some_and(|(id, than)| id > than)
     }
 
-    /// A message, and those in which its sender has put the same job.
+    /// A message and the others with the same job from the same sender.
     pub(super) fn same_job(&self, id: &str) -> Vec<&str> {
         let job = |entry: &LedgerEntry| match (&entry.client_id, &entry.expectation) {
             (Some(id), Expectation::Job(EntityJob { op, key, .. })) => {
@@ -533,7 +516,6 @@ impl Ledger {
             .map(|(_, entry)| entry)
     }
 
-    /// How many messages are on the queues of which one of these entries is.
     pub(super) fn queued<'a>(&self, entries: impl Iterator<Item = &'a String>) -> usize {
         let is_queued = |id: &&String| {
             self.messages
@@ -547,7 +529,8 @@ impl Ledger {
             .len()
     }
 
-    /// The primaries of jobs that expired: what these have left undone is the client's to ask for again, as thoroughly.
+    /// The primaries of expired jobs, and whether the job was a full sync. The client has to send an equally thorough
+    /// job again.
     pub(super) fn expired(&self) -> BTreeMap<(&'static str, EntityKey), bool> {
         let expired = self
             .messages
@@ -583,7 +566,6 @@ impl Ledger {
         primaries
     }
 
-    /// What was put and is neither done nor poisoned.
     pub(super) fn lost(&self) -> Vec<String> {
         self.messages
             .iter()
@@ -602,7 +584,7 @@ impl Ledger {
         let text = &entry.content.text;
         let lost = |why: &str| {
             Err(format!(
-                "lost job: the message {id} on {queue} was deleted {why}: {text}"
+                "lost job: message {id} on {queue} was deleted {why}: {text}"
             ))
         };
         let asked = match &entry.expectation {
@@ -611,7 +593,7 @@ impl Ledger {
                 return if entry.ended.is_some() {
                     Ok(())
                 } else {
-                    lost("before a run had ended well")
+                    lost("before a run succeeded")
                 };
             }
             Expectation::Whole(_) => {
@@ -622,11 +604,11 @@ impl Ledger {
                 return if done {
                     Ok(())
                 } else {
-                    lost("before it had come to its end")
+                    lost("before the walk was complete")
                 };
             }
             Expectation::Job(asked) => asked,
-            Expectation::Batch(_) => return lost("as one, and it has many jobs"),
+            Expectation::Batch(_) => return lost("as a whole, although it has several jobs"),
         };
         let EntityJob {
             op,
@@ -647,11 +629,11 @@ impl Ledger {
             return if entry.deliveries.iter().any(covered) {
                 Ok(())
             } else {
-                lost("before a sync that began after it was got had ended well")
+                lost("before a sync that began after its delivery succeeded")
             };
         }
         let Some(outcome) = &entry.ended else {
-            return lost("before a run had ended well");
+            return lost("before a run succeeded");
         };
         let since = entry.deliveries.first().map_or(0, |delivery| delivery.tick);
         if let Some(archives) = &history.archives {
@@ -660,7 +642,7 @@ impl Ledger {
                 self.later_move(id, key, to.as_ref()),
             );
             let (enqueued, copied) = (self.enqueued_before(entry), self.may_be_copied_after(entry));
-            let later = Later {
+            let later = LaterEvents {
                 delivery: entry.deliveries.len() > 1,
                 archive,
                 moving,
@@ -674,28 +656,31 @@ impl Ledger {
             return if seen {
                 Ok(())
             } else {
-                lost(&format!("though its effect was never seen ({outcome:?})"))
+                lost(&format!(
+                    "although its effect was not observed ({outcome:?})"
+                ))
             };
         }
-        // It was brought to one place, and then gone from the other: what is there now was created since.
+        // The entity was copied to one place and then deleted from the other. An entity that is there now was created
+        // later.
         let left = |id: &str, (there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
             history
-                .brought_at(id, there, at)
+                .first_written_at(id, there, at)
                 .is_some_and(|brought| history.absent_since(from, key, brought))
         };
-        // Of two messages with one job, one has done it.
+        // If two messages have the same job, one of them has done it.
         let took_effect = |id: &str| match (*op, outcome) {
-            ("put", Outcome::Done(_)) => history.brought_at(id, "Employees", key).is_some(),
+            ("put", Outcome::Done(_)) => history.first_written_at(id, "Employees", key).is_some(),
             ("restore", Outcome::Done(_)) => left(id, ("Employees", key), ("FormerEmployees", key)),
             ("move", Outcome::Done(_)) => to
                 .as_ref()
                 .is_some_and(|to| left(id, ("Employees", to), ("Employees", key))),
-            // Without what was staged it cannot know: an earlier delivery has taken that, and written it.
+            // Without the staged content it cannot act: an earlier delivery may have written and removed that.
             ("put", Outcome::Skipped { .. }) => {
                 conditional || self.took_what_was_staged(staged, history)
             }
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
-            // What was written since may have been created since: a message may be the double of another.
+            // A recent write may be an insert, because the message may be a duplicate of another one.
             ("delete", Outcome::Skipped { .. }) => {
                 conditional
                     || entry.deliveries.len() > 1
@@ -703,19 +688,19 @@ impl Ledger {
             }
             ("archive", Outcome::Done(_)) => left(id, ("FormerEmployees", key), ("Employees", key)),
             ("archive", Outcome::Skipped { .. }) => {
-                // With its delete unanswered it cannot know what has become of the source since it was copied.
+                // If its delete was unanswered, it cannot know what happened to the source after the copy.
                 conditional
                     || history.absent_since("Employees", key, since)
-                    || history.stamped("FormerEmployees", id)
+                    || history.has_written_to("FormerEmployees", id)
                     || self.later_archive(id, key)
                     || history.written_since("Employees", key, self.enqueued_before(entry))
-                    // An earlier delivery may have archived what was there before another job's copy.
+                    // An earlier delivery may have archived what existed before another job's copy.
                     || (entry.deliveries.len() > 1
                         && ["Employees", "FormerEmployees"].iter().all(|table| history.written_since(table, key, self.may_be_copied_after(entry))))
             }
             ("move", Outcome::Skipped { .. }) => {
                 history.absent_since("Employees", key, since)
-                    || history.stamped("Employees", id)
+                    || history.has_written_to("Employees", id)
                     || self.later_move(id, key, to.as_ref())
                     || history.written_since("Employees", key, self.enqueued_before(entry))
             }
@@ -729,24 +714,25 @@ impl Ledger {
         if self.same_job(id).into_iter().any(took_effect) {
             Ok(())
         } else {
-            lost(&format!("though its effect was never seen ({outcome:?})"))
+            lost(&format!(
+                "although its effect was not observed ({outcome:?})"
+            ))
         }
     }
 
-    /// Whether an archive job of the same employee was put after this message.
     fn later_archive(&self, id: &str, key: &EntityKey) -> bool {
         self.messages
             .iter()
             .any(|((_, other), entry)| other.as_str() > id && entry.is(key, "archive"))
     }
 
-    /// Whether a job has written an employee for which one of these was staged: this one, or one before it that was sent again.
+    /// Whether a job with these staged blobs has written an employee: this job, or an earlier one that was sent again.
     fn took_what_was_staged(&self, staged: &[String], history: &History) -> bool {
         self.of_staged(staged)
-            .any(|(id, _)| history.stamped("Employees", id))
+            .any(|(id, _)| history.has_written_to("Employees", id))
     }
 
-    /// Whether a run for one of the messages with these staged blobs has deleted one of them: of a put whose condition was unmet.
+    /// Whether a run with these staged blobs has deleted one of them, because the condition of its put was not met.
     fn deleted_what_was_staged(&self, staged: &[String], history: &History) -> bool {
         staged.iter().any(|name| {
             self.of_staged(staged)
@@ -762,7 +748,7 @@ impl Ledger {
             .map(|((_, id), entry)| (id.as_str(), entry))
     }
 
-    /// Whether a job was put after this message that takes the employee away, or brings or writes one where it was to go.
+    /// Whether a later job removes the employee, or writes one to its destination.
     fn later_move(&self, id: &str, key: &EntityKey, to: Option<&EntityKey>) -> bool {
         self.messages.iter().any(|((_, other), entry)| {
             let Expectation::Job(asked) = &entry.expectation else {
@@ -775,7 +761,7 @@ impl Ledger {
         })
     }
 
-    /// What was staged for jobs that lie in the poison queue, or that expired: it stays for whoever sends them again.
+    /// Blobs staged for jobs that were poisoned or that expired. They are kept in case the job is sent again.
     pub(super) fn staged_for_poison(&self) -> BTreeSet<&str> {
         let undone = self
             .messages

@@ -4,72 +4,73 @@
 //!   seed ─▶ fault plan ──▶ fleet: 1 to 3 workers, each as `app` composes it (retry ▸ group ▸ pace ▸ circuit ▸ account)
 //!      │    (swarm of       │ crash, SIGTERM, start again
 //!      │     faults)        ▼
-//!      ├───────────▶ injector: what happens to each of their operations ─▶ sim account ◀─ client: a script from the seed
+//!      ├───────────▶ injector: the fault of each of their operations ──▶ sim account ◀─ client: a script from the seed
 //!      │                                                                       │
 //!      └───────────────────────── witness: every change ◀──────────────────────┘
 //!                                  mirror   every derived item is listed or queued, after every operation
 //!                                  history  nothing is lost or changed without warrant, deletes stay deleted
 //!                                  ledger   every message is done or poisoned for a reason
-//!                                 readers  what they are told is so, while everything fails
-//!                                 oracle: in the end, derived data is what a second implementation derives
+//!                                  readers  their answers are true, while everything fails
+//!                                  oracle   at the end, derived data equals a second computation
 //! ```
 //!
 //! # Four worlds
 //!
-//! [`World`] says what the catalog is, what the client does and who judges in the end; everything else is the same. The company
-//! has what lies in rows; the patterns have what lies in blobs, over several rows or with many; the archives have what leaves: lines
-//! of logs, documents in containers and folders, tables by date. They have a search index, too. The releases have the company's
-//! or the patterns' entities in two accounts, some spread over both, and catalogs that follow each other while workers run.
+//! [`World`] chooses the catalog, the client's script and the final checks; everything else is the same. `company` has derived rows.
+//! `patterns` has derived items in blobs, over several rows, or shared by many primaries. `archives` has lines of logs, documents in
+//! containers and folders, tables by date, and a search index. `releases` has the entities of the company or the patterns in two accounts,
+//! some spread over both, and successive catalogs while workers run.
 //!
 //! # What is real
 //!
 //! [`Worker`](evenkeel_worker::Worker) with its receivers, leases, schedule, settlements, poison and drain;
-//! [`Engine`](evenkeel_engine::Engine) with the protocol and every job; the layers around an account. Not: the
-//! store, the clock, chance, and the network.
+//! [`Engine`](evenkeel_engine::Engine) with the protocol and every job; the layers around an account. The store, the clock, the random
+//! numbers and the network are simulated.
 //!
 //! # Determinism
 //!
-//! One thread, paused time, one generator for each part of a run, every `select!` biased. A run ends with a hash
-//! of all its operations; the same seed gives the same hash, and so does a seed with [cuts](Cut).
+//! A run uses one thread, paused time, one random generator for each of its parts, and only biased `select!`. It ends with a hash of all
+//! operations. The same seed gives the same hash, and so does a seed with [cuts](Cut).
 //!
 //! # Fault model
 //!
-//! Injected: the kinds of [`FaultKind`], each at a rate that is zero in many seeds.
+//! The kinds of [`FaultKind`] are injected, each at a rate that is zero in many seeds:
 //!
 //! | | |
 //! |---|---|
-//! | one request | refused or lost before it is executed; executed, and its answer lost; late, slow; refused for good in the middle of its attempts (401, 403, 409 of a name that is being deleted, 400, 413) |
-//! | for a while | a throttled partition or queue; a service that refuses everything, or executes everything and answers nothing; one of two accounts that refuses everything for up to three hours; a gateway that answers 503 for what it has forwarded; no answer of Get Messages; one row that is always refused, alone or in a transaction |
+//! | one request | refused or lost before it is executed; executed, and its answer lost; late, slow; refused permanently between its attempts (401, 403, 409 for a name that is being deleted, 400, 413) |
+//! | for a while | a throttled partition or queue; a service that refuses everything, or executes everything and answers nothing; one of two accounts that refuses everything for up to three hours; a gateway that answers 503 to requests that it has forwarded; no answer of Get Messages; one row that is always refused, alone or in a transaction |
 //! | pages | short or empty, with a continuation |
 //! | workers | crashes, SIGTERM, panics of one run or of every run of a message; no worker for hours |
 //! | clocks | wrong and jumping clocks of workers; services whose clocks differ |
 //! | messages | shown early, put twice by their sender, expiring |
-//! | batches | messages about up to 20 primaries, some of which are absent, come twice, or can be no entity's |
-//! | clients | write, remove, recreate, also between two attempts of a worker's request; merge a property by themselves while jobs are under way; entities that views keep properties on come and go |
-//! | strangers | save derived rows again, so that they have other ETags; add rows of others to footprints |
+//! | batches | messages for up to 20 primaries, with absent, duplicate and invalid keys |
+//! | clients | write, delete and recreate entities, also between two attempts of a worker's request; merge a property while jobs are running; create and delete entities on which views set properties |
+//! | foreign writers | save derived rows again, so that they have other ETags; add rows of other primaries to footprints |
 //!
-//! In a quarter of the company's seeds some of these belong together in one story (`scenario`).
+//! In a quarter of the company's seeds some of these form one story (`scenario`).
 //!
-//! Not injected: a store that loses acknowledged writes or returns stale reads (Azure Storage is strongly consistent), and
-//! requests that arrive more than 15 minutes after they were given up (the service refuses their signature); and copies of blobs
-//! that stay pending.
+//! Not injected are: a store that loses acknowledged writes or returns stale reads (Azure Storage is strongly consistent); requests that
+//! arrive more than 15 minutes after they were given up (the service refuses their signature); and copies of blobs that stay pending.
 //!
-//! A known limit is counted and not judged: the late insert of a *primary* (by a `put` or a `restore`), or of an
-//! archived row, may bring back what was deleted meanwhile.
+//! A known limit is counted and is not a failure: the late insert of a *primary* (by a `put` or a `restore`), or of an archived row, may
+//! bring back what was deleted in between.
 
 mod archives;
 mod arrivals;
-mod asked;
 mod batches;
 mod busy;
 mod client;
 mod company_script;
 mod content;
 mod cuts;
+mod encryption;
 mod entry;
+mod expectation;
 pub mod explore;
 mod fault;
 mod fault_plan;
+mod faultless;
 mod fleet;
 mod hash;
 mod hazards;
@@ -86,27 +87,25 @@ pub mod oracle;
 mod patterns;
 mod poison_desk;
 mod races;
+mod rare_event;
 mod readers;
 mod releases;
 mod run;
 pub mod scale;
 mod scenario;
-mod scene;
-mod sealed;
+mod shared_state;
 mod shrink;
 mod sim_accounts;
-mod smooth;
-mod stage;
 mod story;
 mod tally;
 mod warrant;
 mod world;
 
-pub use cuts::{Cut, NoCut};
+pub use cuts::{Cut, InvalidCut};
 pub use fault::{FaultCounts, FaultKind};
+pub use rare_event::{RareEvent, RareEvents};
 pub use run::{RunRequest, SimulationReport, run};
-pub use scene::{Scene, Scenes};
+pub use shared_state::RunLimits;
 pub use shrink::shrink;
-pub use stage::Allowed;
-pub use tally::{Median, Tally, Together};
-pub use world::{NoWorld, World};
+pub use tally::{GroupedRequests, Median, Tally};
+pub use world::{UnknownWorld, World};

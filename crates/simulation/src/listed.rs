@@ -1,36 +1,33 @@
-//! Messages about many primaries: each of their jobs has an entry in the ledger, as if it had a message of its own.
+//! Batches. Each of their jobs has an entry in the ledger, as if it had a message of its own.
 //!
-//! The entry of a job is called by its message and its place in the list that the client sent, `id#3`. What happens to the message
-//! happens to the jobs that it still names; those that it names no more have ended.
+//! The entry is named after the message and the job's index in the list that the client sent, `id#3`. An event of the
+//! message applies to all jobs that it still names. Jobs that it no longer names have ended.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::asked::ListedKeys;
+use super::expectation::ListedKeys;
 use evenkeel_model::job::{self, Note};
 
-/// Between a message and the place of a job.
+/// Separates the message from the index of the job.
 const PLACE: char = '#';
-/// What follows the message's id in the poison message of one of its jobs: a dash and so many digits.
+/// The poison message of one job has the id of its batch, a dash, and this many digits.
 const DIGITS: usize = 16;
 
-/// The lists that messages came with, by message.
 #[derive(Debug, Default)]
 pub(super) struct Lists(BTreeMap<String, Vec<ListedKeys>>);
 
 impl Lists {
-    /// A message with a list was put: the entries of its jobs.
     pub(super) fn insert(&mut self, message: &str, keys: Vec<ListedKeys>) {
         self.0.insert(message.to_owned(), keys);
     }
 
-    /// Whether a message has a list.
     pub(super) fn has(&self, message: &str) -> bool {
         self.0.contains_key(message)
     }
 
-    /// The entries of a message: the message itself, where it is one job.
+    /// The entries of a message. A message with a single job is its own entry.
     pub(super) fn entries(&self, message: &str) -> Vec<String> {
         match self.0.get(message) {
             None => vec![message.to_owned()],
@@ -38,7 +35,6 @@ impl Lists {
         }
     }
 
-    /// The entry of the job that a message has for these keys.
     pub(super) fn entry_of(&self, message: &str, keys: Option<(&str, &str)>) -> String {
         let listed = self.0.get(message);
         let place = listed.zip(keys).and_then(|(listed, (pk, rk))| {
@@ -47,7 +43,7 @@ impl Lists {
         place.map_or_else(|| message.to_owned(), |place| entry(message, place))
     }
 
-    /// The entries that a poison message is about, by the id that it names and its body.
+    /// The entries that a poison message concerns, given the id that it names and its body.
     pub(super) fn poisoned(&self, id: &str, body: &str) -> Vec<String> {
         let single = id
             .len()
@@ -73,19 +69,17 @@ impl Lists {
     }
 }
 
-/// The entry of the job at a place of a list.
 fn entry(message: &str, place: usize) -> String {
     format!("{message}{PLACE}{place}")
 }
 
-/// The message of an entry.
 pub(super) fn message_of(entry: &str) -> &str {
     entry
         .split_once(PLACE)
         .map_or(entry, |(message, _)| message)
 }
 
-/// The keys that a message lists, each once, in their order; `None` where it is one job, or none.
+/// The keys that a message lists, each once, in their order; `None` if it is not a batch.
 pub(super) fn listed(text: &str) -> Option<Vec<ListedKeys>> {
     listed_in(&job::decode_object(text).ok()?)
 }
@@ -117,13 +111,11 @@ fn listed_in(object: &Map<String, Value>) -> Option<Vec<ListedKeys>> {
     Some(unique)
 }
 
-/// What a message says, read once for all of its jobs.
+/// The content of a message, decoded once for all of its jobs.
 #[derive(Debug)]
 pub(super) struct MessageContent {
     pub(super) text: String,
-    /// The keys that it [lists](listed).
     pub(super) listed: Option<Vec<ListedKeys>>,
-    /// The client's own name for the job.
     pub(super) client_id: Option<Value>,
     note: Option<Note>,
 }
@@ -139,18 +131,18 @@ impl MessageContent {
         }
     }
 
-    /// How many deliveries it says to write off.
+    /// Number of deliveries that its note writes off.
     pub(super) fn free(&self) -> u64 {
         self.note.as_ref().map_or(0, |note| u64::from(note.free))
     }
 
-    /// How many runs it says began in the others.
+    /// Number of begun runs in its note, among the other deliveries.
     pub(super) fn begun(&self) -> u64 {
         self.note.as_ref().map_or(0, |note| u64::from(note.begun))
     }
 
-    /// How many more attempts a batch has than a single job in a delivery, and whether a job is run there: after a run that never ended,
-    /// the first half of the jobs alone is run.
+    /// How many more attempts a batch has than a single job, and whether this job runs in this attempt. After a run
+    /// that never ended, only the first half of the jobs runs.
     pub(super) fn turn(&self, keys: &ListedKeys, attempt: u64) -> (u64, bool) {
         let Some(listed) = &self.listed else {
             return (0, true);
@@ -234,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn after_runs_that_never_ended_the_first_jobs_alone_have_their_turn() {
+    fn after_runs_that_never_ended_only_the_first_jobs_run() {
         let text = |at_once: &str| {
             format!(
                 r#"{{"pk":"p","rks":["1","2","3","4"],"ek":{{"id":"m","free":0,"begun":0{at_once}}}}}"#

@@ -1,5 +1,5 @@
-//! Writes to derived data by others than workers: a tool for copying tables saves rows again, a stranger forges footprints. A full
-//! sync of their primaries follows in the end.
+//! Writes to derived data by others than workers: a copy tool saves rows again, and a foreign writer edits footprints.
+//! At the end, a full sync of their primaries follows.
 
 use serde_json::{Value, json};
 
@@ -10,12 +10,10 @@ use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{EntityKey, Row};
 use evenkeel_storage::{IfMatch, Query, StoreError, TableOperation};
 
-/// The view with items beside the employees.
 const VIEW: &str = "by_name";
 
 impl SimulatedClient {
-    /// Saves an employee's derived rows in its own partition again.
-    pub(super) async fn saves_rows(&self, key: &EntityKey) -> Result<(), StoreError> {
+    pub(super) async fn save_rows(&self, key: &EntityKey) -> Result<(), StoreError> {
         let source = json!([EMPLOYEES, key.pk, key.rk]).to_string();
         let rows = self
             .tables(EMPLOYEES)
@@ -26,10 +24,10 @@ impl SimulatedClient {
             .into_iter()
             .filter(|row| row.entity.text("ek_source") == Some(&source))
         {
-            if entity.text("ek_view").is_some() && self.stage.strike(FaultKind::RowSaved) {
-                self.stage.meddled_with(key);
+            if entity.text("ek_view").is_some() && self.shared_state.inject(FaultKind::RowSaved) {
+                self.shared_state.record_foreign_write(key);
                 let saved = TableOperation::Replace(entity, IfMatch::Matches(etag));
-                unless_faster(
+                ignore_lost_race(
                     self.tables(EMPLOYEES)
                         .apply(&table(EMPLOYEES), &saved)
                         .await,
@@ -39,8 +37,7 @@ impl SimulatedClient {
         Ok(())
     }
 
-    /// Adds another employee, at its true version, to the list of an employee's derived rows.
-    pub(super) async fn forges(
+    pub(super) async fn forge_footprint(
         &self,
         list: &EntityKey,
         other: &EntityKey,
@@ -69,7 +66,7 @@ impl SimulatedClient {
         let items = entity
             .text("Items")
             .and_then(|items| serde_json::from_str::<Vec<Value>>(items).ok());
-        let Some(mut items) = items.filter(|_| self.stage.strike(FaultKind::Forged)) else {
+        let Some(mut items) = items.filter(|_| self.shared_state.inject(FaultKind::Forged)) else {
             return Ok(());
         };
         let (pk, rk, version) = (&other.pk, &other.rk, victim.etag.as_str());
@@ -86,14 +83,14 @@ impl SimulatedClient {
             0
         ]));
         entity = entity.with("Items", Value::from(items).to_string());
-        self.stage.meddled_with(list);
-        self.stage.tell(|| {
+        self.shared_state.record_foreign_write(list);
+        self.shared_state.tell(|| {
             format!(
-                "FAULT {}: that of {EMPLOYEES}{list} lists {EMPLOYEES}{other}",
+                "FAULT {}: the footprint of {EMPLOYEES}{list} lists {EMPLOYEES}{other}",
                 FaultKind::Forged
             )
         });
-        unless_faster(
+        ignore_lost_race(
             self.tables(FOOTPRINTS)
                 .apply(
                     &table(FOOTPRINTS),
@@ -104,8 +101,8 @@ impl SimulatedClient {
     }
 }
 
-/// A lost race is no error here.
-fn unless_faster<T>(done: Result<T, StoreError>) -> Result<(), StoreError> {
+/// A lost race is not an error here.
+fn ignore_lost_race<T>(done: Result<T, StoreError>) -> Result<(), StoreError> {
     match done {
         Err(error) if error.is_lost_race() || error.is_missing_item() => Ok(()),
         done => done.map(drop),

@@ -1,8 +1,8 @@
-//! The invariant, checked after every single operation: every derived item that exists is listed in its owner's
-//! footprint or queued for a recheck.
+//! The safety invariant, checked after every operation: every derived item that exists is listed in its owner's footprint or queued for
+//! a recheck.
 //!
-//! A mirror of what is derived, listed and queued is kept from the changes that the world tells of, so that a
-//! check only looks at what an operation has touched.
+//! A mirror of all derived, listed and queued items is updated from the observed changes, so that a check reads only what an operation
+//! has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,29 +19,26 @@ use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{EntityKey, Row, Site};
 use evenkeel_storage::{Blob, FilePlace};
 
-/// A queued recheck: its primary, and the items that it names.
 type QueuedRecheck = (Address, Vec<Item>);
 
-/// What is derived, listed and queued.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    /// Derived items, and the primaries that own them.
     owners: BTreeMap<Item, Address>,
-    /// What each primary's footprint lists.
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
-    /// Rechecks that are queued, or poisoned and waiting for a person, by queue and message.
+    /// Rechecks that are queued, or poisoned until a person requeues them, by queue and message.
     queued: BTreeMap<(String, String), Vec<QueuedRecheck>>,
-    /// Tables by date that were dropped with their rows: what arrives late in one that was created anew goes when that is dropped.
+    /// Tables by date that were dropped with their rows. A late write to such a table, created again, disappears when
+    /// that is dropped.
     dropped: BTreeSet<String>,
 }
 
 impl Mirror {
-    /// Takes in the changes of one operation. What is derived and neither listed nor queued any more, in words.
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+    /// Records the changes of one operation. The error names items that are derived but no longer listed or queued.
+    pub(super) fn record_changes(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         let mut suspects = BTreeSet::new();
         for change in execution.changes {
             match change {
-                // Records of lines lie among the footprints, and are none.
+                // Records of log lines are in the table of the footprints, and are no footprints.
                 ObservedChange::Row { table, key, .. }
                     if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
                 // Tables by date have footprints of their own.
@@ -88,7 +85,7 @@ impl Mirror {
                         self.queue(queue.as_str(), id, &poison.body);
                     }
                 }
-                // A list of rechecks comes again with those that are left.
+                // A list of rechecks is updated to the remaining ones.
                 ObservedChange::Updated { queue, id, text }
                     if queue.as_str().ends_with("-recheck") =>
                 {
@@ -136,7 +133,6 @@ impl Mirror {
         Ok(())
     }
 
-    /// What lies in a row is this now.
     fn row(
         &mut self,
         table: &str,
@@ -152,7 +148,6 @@ impl Mirror {
         Ok(())
     }
 
-    /// What lies in a blob is this now.
     fn blob(
         &mut self,
         place: &ItemPlace,
@@ -179,7 +174,6 @@ impl Mirror {
         Ok(())
     }
 
-    /// What lies in a place is one item of this primary now; nothing where there is none.
     fn alone(&mut self, place: &ItemPlace, owner: Option<Address>, suspects: &mut BTreeSet<Item>) {
         self.forget(place);
         let held = owner.map(|owner| HeldItem {
@@ -202,7 +196,7 @@ impl Mirror {
     }
 
     fn queue(&mut self, queue: &str, id: &str, text: &str) {
-        // What is no recheck is judged where messages are.
+        // Messages that are no rechecks are checked by the ledger.
         for recheck in Recheck::decode_all(text).unwrap_or_default() {
             let items = recheck.items.into_iter().map(|item| {
                 let part = item
@@ -234,7 +228,6 @@ impl Mirror {
         }
     }
 
-    /// The items that were queued by a message which is gone.
     fn unqueue(&mut self, queue: &str, id: &str) -> impl Iterator<Item = Item> + use<> {
         self.queued
             .remove(&(queue.to_owned(), id.to_owned()))
@@ -261,7 +254,7 @@ impl Mirror {
             return Ok(());
         }
         Err(format!(
-            "invariant: the item {} {} exists, and its owner {}{} neither lists it nor is it queued for a recheck",
+            "invariant: item {} {} exists, but is neither in the footprint of {}{} nor queued for a recheck",
             item.0, item.1, owner.0, owner.1
         ))
     }

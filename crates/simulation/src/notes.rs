@@ -1,5 +1,6 @@
-//! Notes: a property that clients merge into the company's employees by themselves while jobs about these are under way, in a third of the
-//! seeds. Without a stamp, and followed by a message, as an application does. A job's stamp stays, and the entity is not as its job left it.
+//! Notes: a property that clients merge directly into the company's employees while jobs for these are running, in a third of the seeds.
+//! The merge has no stamp and is followed by a message, as an application does it. The stamp of a job remains, although the entity has
+//! changed since.
 //!
 //! ```text
 //!   put ──▶ done: its stamp
@@ -7,7 +8,7 @@
 //!                       note ──▶ sync
 //! ```
 //!
-//! They are drawn from a sequence of their own, after everything else: a script is the same but for them.
+//! They have a random sequence of their own and come last, so that the rest of a script does not depend on them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,20 +23,16 @@ use evenkeel_model::{EdmValue, EntityKey};
 /// The property. Each of its values is greater than those merged before.
 pub(super) const NOTE: &str = "Remark";
 
-/// The part of a seed that notes are drawn from.
 const PART: u64 = 90;
-/// In this share of the seeds, but for some of those with a story.
+/// The share of seeds with notes, before some stories exclude them.
 const SHARE: f64 = 0.4;
-/// The share of changes and jobs with a note beside them.
 const BESIDE: f64 = 0.4;
-/// The share of notes just before what they are beside; the others come during it, or after.
+/// The share of notes just before the change or job; the others come during or after it.
 const BEFORE: f64 = 0.3;
-/// The version of the first put here, after all those of the seed's actions.
+/// The first version of the puts here. It is above all versions of the seed's other actions.
 const VERSIONS: i64 = 600_000;
-/// Last names of the employees that they put.
 const NAMES: [&str; 2] = ["King", "Byron"];
 
-/// The notes of a seed, and the jobs that they overtake, in step groups after those of its script.
 pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, script: &[ClientStep]) -> Vec<ClientStep> {
     let rng = rng(seed, PART);
     let draw = Draw(&rng);
@@ -75,7 +72,6 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, script: &[ClientStep]) ->
     notes.steps
 }
 
-/// The employee whom a client changes, or about whom it sends a job.
 fn employee(action: &ClientAction) -> Option<&EntityKey> {
     match action {
         ClientAction::Write(EMPLOYEES, entity) => Some(&entity.key),
@@ -86,7 +82,6 @@ fn employee(action: &ClientAction) -> Option<&EntityKey> {
     }
 }
 
-/// A script under way.
 struct NoteScript<'a> {
     draw: &'a Draw<'a>,
     group: usize,
@@ -94,13 +89,11 @@ struct NoteScript<'a> {
 }
 
 impl NoteScript<'_> {
-    /// A step in a group of its own.
     fn does(&mut self, step: impl FnOnce(usize) -> ClientStep) {
         self.group += 1;
         self.steps.push(step(self.group));
     }
 
-    /// A note, and the message that follows it.
     fn merge(&mut self, at: Duration, key: &EntityKey) {
         self.does(|group| ClientStep::new(at, group, ClientAction::Note(EMPLOYEES, key.clone())));
         let after = at + seconds(self.draw.magnitude(0.02, 20.0));
@@ -108,7 +101,7 @@ impl NoteScript<'_> {
             .push(ClientStep::new(after, self.group, job("sync", key)));
     }
 
-    /// A put; a job that takes the employee away, sent after it and hidden for a while; and a note before that is over.
+    /// A put; a later, hidden job that removes the employee; and a note before that job becomes visible.
     fn overtake(&mut self, start: Duration, key: &EntityKey, (version, encrypted): (i64, bool)) {
         let draw = self.draw;
         let properties = company_script::Properties {
@@ -154,7 +147,8 @@ fn job(op: &'static str, key: &EntityKey) -> ClientAction {
     })
 }
 
-/// Whether content is the wanted one, or the same with a later note: merged into what a job had written of the wanted one.
+/// Whether content equals the wanted one, or differs from it only by a later note, which was merged into what a job had
+/// written.
 pub(super) fn covers(found: &Properties, wanted: &Properties) -> bool {
     found == wanted || (note(found) > note(wanted) && others(found).eq(others(wanted)))
 }
@@ -183,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn content_with_a_later_note_covers_what_it_was_merged_into_and_nothing_else() {
+    fn a_later_note_does_not_change_the_compared_content() {
         for (found, wanted) in [
             (None, None),
             (Some(3), None),

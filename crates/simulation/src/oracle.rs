@@ -1,5 +1,5 @@
-//! What must hold in the end, computed from scratch by a second, simple implementation: without the catalog,
-//! templates and patterns, and without what reads footprints in production.
+//! Computes the expected end state of the `company` world from scratch, by a second, simple implementation, without the
+//! catalog, templates and patterns, and without the reader of footprints in production.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,23 +11,19 @@ use evenkeel_account::company::base;
 use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{EdmValue, EntityKey, Row};
 
-/// The rows of every table.
 pub type Tables = BTreeMap<String, Vec<Row>>;
 
-/// What can only be said of the whole.
 #[derive(Debug, Default)]
 pub struct Judgement {
-    /// Keys that several primaries want: exactly one has each, and the others' jobs are poison.
+    /// Keys that several primaries want. Exactly one has each, and the jobs of the others are poisoned.
     pub contested: BTreeSet<Item>,
-    /// The primaries that are without a key that they want.
     pub losers: BTreeSet<Address>,
-    /// Those whose key the last writer took over: nobody tells them.
+    /// Primaries whose key the last writer took over. They are not notified.
     pub overwritten: BTreeSet<Address>,
-    /// Every primary with views.
     pub primaries: BTreeSet<Address>,
 }
 
-/// A text as it stands in a key: what Azure forbids there, and `%`, as the codes of its bytes.
+/// Escapes a text for a key: the characters that Azure forbids there, and `%`, become the codes of their bytes.
 pub(super) fn escaped(text: &str) -> String {
     let forbidden = |c: char| matches!(c, '%' | '/' | '\\' | '#' | '?') || c.is_control();
     let mut key = String::new();
@@ -45,7 +41,6 @@ pub(super) fn escaped(text: &str) -> String {
     key
 }
 
-/// A hexadecimal digit.
 fn hex(digit: u8) -> char {
     char::from_digit(u32::from(digit), 16)
         .unwrap_or_default()
@@ -61,7 +56,7 @@ fn own(row: &Row) -> Properties {
         .collect()
 }
 
-/// What should exist because of a row, by the rules of the company.
+/// Follows the rules of the company, without the catalog.
 pub(super) fn expected(
     table: &str,
     row: &Row,
@@ -208,7 +203,6 @@ pub(super) fn expected(
     keyed.collect()
 }
 
-/// Compares derived rows and footprints with what the primaries say.
 pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
     let mut judgement = Judgement::default();
     let mut wanted: BTreeMap<Item, (Address, Properties)> = BTreeMap::new();
@@ -262,16 +256,16 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
             }
             Some(owner) => {
                 return Err(format!(
-                    "the contested {item:?} is {owner:?}'s, who does not want it"
+                    "contested item {item:?} belongs to {owner:?}, which does not want it"
                 ));
             }
-            None => return Err(format!("nobody has the contested {item:?}")),
+            None => return Err(format!("contested item {item:?} has no owner")),
         }
         wanted.remove(&item);
         judgement.contested.insert(item);
     }
     compare(
-        "derived data is not what the primaries say",
+        "derived data differs from a second computation",
         &found,
         &wanted,
     )?;
@@ -284,7 +278,8 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
     Ok(judgement)
 }
 
-/// Every footprint lists exactly what exists, each item once. `shared`: what those list as well who have lost it without being told.
+/// Checks that every footprint lists exactly the existing items, each once. `shared`: items that a former owner still
+/// lists, because it was not notified of the loss.
 pub(super) fn footprints(
     tables: &Tables,
     primaries: &BTreeSet<Address>,
@@ -292,7 +287,7 @@ pub(super) fn footprints(
     found: &BTreeMap<Item, (Address, Properties)>,
 ) -> Result<(), String> {
     let mut all: BTreeMap<Item, Address> = BTreeMap::new();
-    // Records of lines lie in the same table.
+    // Records of log lines are in the same table.
     let records = |row: &&Row| row.entity.key.pk.as_str().starts_with('~');
     for row in tables
         .get(FOOTPRINTS)
@@ -304,7 +299,7 @@ pub(super) fn footprints(
         let items = listed(&row.entity)?;
         if items.values().any(|changing| *changing) {
             return Err(format!(
-                "the footprint of {primary:?} still has something changing"
+                "the footprint of {primary:?} still has an announced change"
             ));
         }
         if !primaries.contains(&primary) && !items.is_empty() {
@@ -313,21 +308,21 @@ pub(super) fn footprints(
         for item in items.into_keys() {
             if found.get(&item).is_some_and(|(owner, _)| *owner != primary) {
                 return Err(format!(
-                    "the footprint of {primary:?} lists another's {item:?}"
+                    "the footprint of {primary:?} lists item {item:?} of another primary"
                 ));
             }
             if let Some(other) = all.insert(item.clone(), primary.clone())
                 && !shared.contains(&item)
             {
                 return Err(format!(
-                    "the footprints of {primary:?} and {other:?} both list {item:?}"
+                    "the footprints of {primary:?} and {other:?} both list item {item:?}"
                 ));
             }
         }
     }
     let listed: BTreeMap<&Item, &str> = all.keys().map(|item| (item, "listed")).collect();
     compare(
-        "the footprints do not list what exists",
+        "the footprints do not match the existing items",
         &existing.iter().map(|item| (item, "listed")).collect(),
         &listed,
     )
@@ -359,6 +354,6 @@ pub(super) fn compare<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
         return Ok(());
     }
     Err(format!(
-        "{what}: missing {missing:?}; in excess {excess:?}; different (found, wanted) {other:?}"
+        "{what}: missing {missing:?}; unexpected {excess:?}; different (actual, expected) {other:?}"
     ))
 }

@@ -1,21 +1,22 @@
-//! The operator at the poison queue.
+//! The operator who handles the poison queue.
 
 use std::collections::BTreeSet;
 
-use super::asked::Expectation;
+use super::expectation::Expectation;
 use super::fault_plan::JOBS;
 use super::scenario::Scenario;
-use super::stage::Stage;
+use super::shared_state::SharedState;
 use evenkeel_account::company::queue;
 use evenkeel_account::{REFUSED, ROW_REFUSED};
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_storage::{Account, Ttl};
 use evenkeel_worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 
-/// Requeues exhausted, expired and temporarily refused jobs; in one story discards the first two.
-pub(super) async fn look_after_poison(
+/// Requeues exhausted, expired and temporarily refused jobs. In one story it discards exhausted and expired jobs
+/// instead.
+pub(super) async fn handle_poison(
     account: &Account,
-    stage: &Stage,
+    shared_state: &SharedState,
     scenario: Option<Scenario>,
 ) {
     let Ok(poison) = PoisonQueue::new(account, &QueueSettings::plain(queue(JOBS))) else {
@@ -35,7 +36,7 @@ pub(super) async fn look_after_poison(
             body,
             ..
         } = &entry.message;
-        let expectation = stage.books().ledger.expectation(
+        let expectation = shared_state.records().ledger.expectation(
             queue.as_str(),
             message_id,
             body.as_deref().unwrap_or_default(),
@@ -44,32 +45,31 @@ pub(super) async fn look_after_poison(
             ids: BTreeSet::from([entry.message.message_id.clone()]),
             ..PoisonFilter::default()
         };
-        // A recheck follows an exhausted job, not an exhausted recheck or a message about many.
+        // A recheck follows an exhausted job, but not an exhausted recheck or batch.
         let is_job = matches!(expectation, Some(Expectation::Job(_)));
         let handled =
             if scenario == Some(Scenario::Discarded) && is_job && was_given_up(&entry.message) {
                 poison.discard(&one).await
             } else {
                 if let Some(expectation) = expectation {
-                    stage.expect(expectation, Ttl::Never);
+                    shared_state.expect(expectation, Ttl::Never);
                 }
                 poison.requeue(&one).await
             };
         match handled {
             Ok(handled) if handled.failed.is_empty() => {}
-            failed => stage.violated(format!(
-                "poison cannot be requeued or discarded: {failed:?}"
+            failed => shared_state.violated(format!(
+                "cannot requeue or discard poison messages: {failed:?}"
             )),
         }
     }
 }
 
-/// Crashes or time have used it up.
+/// The job used up its attempts in crashes, or its time.
 fn was_given_up(message: &PoisonMessage) -> bool {
     matches!(message.reason, Reason::Exhausted | Reason::Expired)
 }
 
-/// A store refused it for a while.
 fn was_refused(message: &PoisonMessage) -> bool {
     [REFUSED, ROW_REFUSED]
         .iter()

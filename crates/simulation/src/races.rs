@@ -1,5 +1,5 @@
-//! Races between runs: the last write of each caller, and the deletion of each message. No run may report a lost race without a
-//! rival, and none may begin a finished job.
+//! Races between runs: the last write of each caller, and the delete of each message. A run must not report a lost race
+//! without a rival, and must not begin a finished job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,32 +9,28 @@ use super::ledger::{Expectation, Ledger};
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_storage::Service;
 
-/// A worker begins a job at most so long after its message was deleted by another: the age of the word that it is its own, an answer under
-/// way, and the turn.
+/// Latest start of a job after another worker deleted its message. It covers the age of the last confirmation of its
+/// receipt, an answer in flight, and the wait in the queue.
 const UNNOTICED: Duration = Duration::from_secs(3);
-/// A fault holds up an answer for so long at most.
-const HELD_UP: Duration = Duration::from_mins(2);
+/// A fault delays an answer by this at most.
+const LONGEST_DELAY: Duration = Duration::from_mins(2);
 
-/// Writes, runs and deleted messages.
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    /// When each caller has changed anything last, late requests apart.
+    /// Tick of each caller's last change, without late requests.
     changed: BTreeMap<u32, u64>,
-    /// When a run of each worker began or ended last, and how many are under way.
+    /// The last begin or end of a run of each worker, and the number of its active runs.
     turned: BTreeMap<u32, (u64, usize)>,
-    /// When each message of a job was deleted.
     done: BTreeMap<String, Duration>,
-    /// When a fault struck last, or a late request arrived.
-    pub(super) struck: u64,
-    /// When a fault struck a request of each worker last.
-    held_up: BTreeMap<u32, Duration>,
+    /// Tick of the last fault or late request.
+    pub(super) last_fault: u64,
+    delayed: BTreeMap<u32, Duration>,
 }
 
 impl Races {
-    /// Takes in the changes of one operation.
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>, tick: u64, now: Duration) {
+    pub(super) fn record_changes(&mut self, execution: &Execution<'_>, tick: u64, now: Duration) {
         if execution.late {
-            self.struck = tick;
+            self.last_fault = tick;
         } else if !execution.changes.is_empty()
             && execution.operation.what.service() != Service::Queue
         {
@@ -49,24 +45,21 @@ impl Races {
         }
     }
 
-    /// A fault strikes a request of a worker.
-    pub(super) fn held_up(&mut self, caller: u32, now: Duration) {
-        self.held_up.insert(caller, now);
+    pub(super) fn delayed(&mut self, caller: u32, now: Duration) {
+        self.delayed.insert(caller, now);
     }
 
-    /// A run begins.
     pub(super) fn begins(&mut self, caller: u32, tick: u64) {
         let (turned, active) = self.turned.entry(caller).or_default();
         (*turned, *active) = (tick, *active + 1);
     }
 
-    /// A run has ended.
     pub(super) fn ends(&mut self, caller: u32, tick: u64) {
         let (turned, active) = self.turned.entry(caller).or_default();
         (*turned, *active) = (tick, active.saturating_sub(1));
     }
 
-    /// Whether nobody but one run has written anything since it began, and nothing has gone wrong.
+    /// Whether only this run has written anything since it began, and nothing has failed.
     pub(super) fn was_alone(&self, caller: u32, began: u64) -> bool {
         let others = self
             .changed
@@ -76,11 +69,11 @@ impl Races {
             .turned
             .get(&caller)
             .is_some_and(|(at, active)| *at > began || *active > 1);
-        !others && !beside && self.struck < began
+        !others && !beside && self.last_fault < began
     }
 
-    /// Where a job acts once, its run does not begin when its message is gone for long: another delivery has done it. What a fault has
-    /// held up may.
+    /// A run of a job that acts once must not begin long after its message was deleted, because another delivery has
+    /// done the job. Workers that a fault delayed are exempt.
     pub(super) fn may_begin(
         &self,
         caller: u32,
@@ -94,15 +87,15 @@ impl Races {
             return Ok(());
         };
         let ago = now.saturating_sub(*done);
-        let held_up = self
-            .held_up
+        let delayed = self
+            .delayed
             .get(&caller)
-            .is_some_and(|at| now.saturating_sub(*at) <= ago + HELD_UP);
-        if ago <= UNNOTICED || held_up {
+            .is_some_and(|at| now.saturating_sub(*at) <= ago + LONGEST_DELAY);
+        if ago <= UNNOTICED || delayed {
             return Ok(());
         }
         Err(format!(
-            "the job of the message {message} begins {ago:?} after another delivery had done it"
+            "the job of message {message} begins {ago:?} after another delivery finished it"
         ))
     }
 }

@@ -1,20 +1,20 @@
-//! Readers: applications that find entities, look them up and wait for what they wrote, while everything fails.
+//! Readers: applications that find entities, look them up, and wait for what they wrote, while everything fails.
 //!
-//! They read by the client of applications, and do not write. What they are told is compared with what is known at that moment:
+//! They use the client for applications and do not write. Each answer is compared with the known state at that moment:
 //!
-//! | world | asked | told | wrong where |
+//! | world | question | answer | wrong if |
 //! |---|---|---|---|
-//! | company | `find` | an entity | it did not say that since the question, in either place |
-//! | | | none | none of three looks, in source, archive and source, can have missed it |
-//! | | `settled` | yes | the primary was not written since the question, and one of its rows is missing or says something else |
-//! | | `lookup` | copies | they are two, one says what its primary never said, or an older state than one reader saw in it before |
-//! | | | no copy | `settled` said yes before, and the primary was not written since |
-//! | | its entities | an entity | it did not say that since the question |
-//! | patterns | source, target and source of a `move` | an entity | it did not say that since the question, under either key |
-//! | | | none | the three looks cannot have missed it |
-//! | | `settled` of a team | yes | the team was not written since the question, and an employee has another name of it |
+//! | company | `find` | an entity | it did not have this content since the question, in either place |
+//! | | | none | none of three reads, in source, archive and source, can have missed it |
+//! | | `settled` | yes | the primary was not written since the question, and one of its rows is missing or differs |
+//! | | `lookup` | copies | there are two, one has a content that its primary never had, or an older one than a reader saw in it before |
+//! | | | no copy | `settled` answered yes before, and the primary was not written since |
+//! | | its entities | an entity | it did not have this content since the question |
+//! | patterns | source, target and source of a `move` | an entity | it did not have this content since the question, under either key |
+//! | | | none | the three reads cannot have missed it |
+//! | | `settled` of a team | yes | the team was not written since the question, and an employee has another team name |
 //!
-//! A copy that was deleted and created anew meanwhile may say an older state: an old insert may arrive late, which a recheck mends.
+//! A copy that was deleted and recreated in between may have an older content, because an old insert may arrive late. A recheck repairs it.
 
 mod copies;
 mod lookups;
@@ -36,8 +36,8 @@ use super::fleet::stores;
 use super::history::{SOURCE, TARGET};
 use super::items::{ItemPlace, Properties};
 use super::oracle::expected;
+use super::shared_state::SharedState;
 use super::sim_accounts::SimulatedAccounts;
-use super::stage::Stage;
 use super::world::Setting;
 use evenkeel_account::company::{ARCHIVE, Shape, table, view_name};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
@@ -45,25 +45,22 @@ use evenkeel_client::{Client, FoundEntity};
 use evenkeel_model::{ETag, EntityKey};
 use evenkeel_storage::Rng as _;
 
-/// The part of a seed that readers are drawn from.
 const PART: u64 = 70;
-/// How often readers ask: enough to meet an entity under way, too seldom to take much of a run.
+/// Questions per run: enough to meet an entity that is being moved, too few to take much of a run.
 const MOST: u32 = 80;
-/// The pause before one is looked for that is archived.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// The readers of one run.
 pub(super) enum SimulatedReaders {
     Company(CompanyReaders),
     Patterns(moves::MoveReaders, Box<teams::TeamReaders>),
 }
 
 impl SimulatedReaders {
-    /// Of these employees, in the accounts as readers see them. `None` where a world has none.
+    /// Readers of these employees, in the accounts as readers see them. `None` if the world has no readers.
     pub(super) fn of(
         setting: &Setting,
         storm: Duration,
-        stage: Arc<Stage>,
+        shared_state: Arc<SharedState>,
         seen: SimulatedAccounts,
         employees: Vec<EntityKey>,
     ) -> Option<Self> {
@@ -72,7 +69,7 @@ impl SimulatedReaders {
         match setting {
             Setting::Company(shape) => Some(Self::Company(CompanyReaders {
                 storm,
-                stage,
+                shared_state,
                 accounts: seen,
                 client,
                 employees,
@@ -81,7 +78,7 @@ impl SimulatedReaders {
             Setting::Patterns(shape) => {
                 let teams = teams::TeamReaders {
                     storm,
-                    stage: Arc::clone(&stage),
+                    shared_state: Arc::clone(&shared_state),
                     accounts: seen,
                     client: client.clone(),
                     shape: *shape,
@@ -89,7 +86,7 @@ impl SimulatedReaders {
                 Some(Self::Patterns(
                     moves::MoveReaders {
                         storm,
-                        stage,
+                        shared_state,
                         client,
                     },
                     Box::new(teams),
@@ -99,7 +96,6 @@ impl SimulatedReaders {
         }
     }
 
-    /// Asks until the storm is over.
     pub(super) async fn read(&self, over: &CancellationToken) {
         match self {
             Self::Company(readers) => {
@@ -112,10 +108,9 @@ impl SimulatedReaders {
     }
 }
 
-/// The readers of employees.
 pub(super) struct CompanyReaders {
     storm: Duration,
-    stage: Arc<Stage>,
+    shared_state: Arc<SharedState>,
     accounts: SimulatedAccounts,
     client: Client,
     employees: Vec<EntityKey>,
@@ -123,17 +118,15 @@ pub(super) struct CompanyReaders {
 }
 
 impl CompanyReaders {
-    /// Finds employees, and asks whether they are settled, until the storm is over.
     async fn read(&self, over: &CancellationToken) {
-        let rng = self.stage.rng(PART);
+        let rng = self.shared_state.rng(PART);
         let draw = Draw(&rng);
-        // Throughout the storm, as far as there are so many.
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
-            // One that has left may come back at any moment: whoever looks for it is to be met on the way.
+            // An archived entity may be restored at any moment. The reader should meet it on the way.
             let archived = self
-                .stage
-                .books()
+                .shared_state
+                .records()
                 .history
                 .archived()
                 .filter(|_| draw.happens(0.8));
@@ -155,47 +148,49 @@ impl CompanyReaders {
                 self.settled(key, draw.happens(0.5)).await
             };
             if let Err(wrong) = asked {
-                self.stage.violated(wrong);
+                self.shared_state.violated(wrong);
                 return;
             }
         }
     }
 
     async fn find(&self, key: &EntityKey) -> Result<(), String> {
-        let asked = self.stage.tick();
+        let asked = self.shared_state.tick();
         let found = self
             .client
             .find(&view_name(ARCHIVE), key)
             .await
-            .map_err(|error| fair(&error))?;
-        let books = self.stage.books();
+            .map_err(|error| request_failed(&error))?;
+        let records = self.shared_state.records();
         match found {
             Some(FoundEntity { row, .. }) => {
                 let content = content::own(&row.entity.properties).collect::<Properties>();
                 let content = Arc::new(content);
-                let said = [SOURCE, TARGET]
-                    .iter()
-                    .any(|table| books.history.said_since(table, key, &content, asked));
+                let said = [SOURCE, TARGET].iter().any(|table| {
+                    records
+                        .history
+                        .had_content_since(table, key, &content, asked)
+                });
                 if said {
                     Ok(())
                 } else {
                     Err(format!(
-                        "a reader found {key} with what it has not said since it asked: {content:?}"
+                        "a reader found {key} with content that it has not had since the question: {content:?}"
                     ))
                 }
             }
-            None if books.history.may_be_missed(key, asked, books.tick()) => Ok(()),
+            None if records.history.may_be_missed(key, asked, records.tick()) => Ok(()),
             None => Err(format!(
-                "a reader did not find {key}, which was in its table or in its archive all the time"
+                "a reader did not find {key}, although it was in its table or archive all the time"
             )),
         }
     }
 
     async fn settled(&self, key: &EntityKey, at_its_etag: bool) -> Result<(), String> {
-        let asked = self.stage.tick();
+        let asked = self.shared_state.tick();
         let etag = self
-            .stage
-            .books()
+            .shared_state
+            .records()
             .history
             .known(SOURCE, key)
             .and_then(|known| known.etag.clone())
@@ -205,10 +200,10 @@ impl CompanyReaders {
             .client
             .settled(&table(SOURCE), key, etag.as_ref())
             .await
-            .map_err(|error| fair(&error))?;
+            .map_err(|error| request_failed(&error))?;
         let unchanged = self
-            .stage
-            .books()
+            .shared_state
+            .records()
             .history
             .known(SOURCE, key)
             .is_some_and(|known| known.present && known.written.0 <= asked);
@@ -227,7 +222,7 @@ impl CompanyReaders {
             let ItemPlace::Row(name, address) = &place else {
                 continue;
             };
-            // The last of two who want one address has it; parts of rows that several share are judged in the end.
+            // The last of two writers has an address that both want. Parts of shared rows are judged at the end.
             if !part.is_empty() || (self.shape.last_writer && name == "ByEmail") {
                 continue;
             }
@@ -241,7 +236,7 @@ impl CompanyReaders {
             let says: Properties = content::own(&says).collect();
             if found.as_ref() != Some(&says) {
                 return Err(format!(
-                    "a reader was told that {key} is in step, and {place} is {found:?} in the place of {says:?}"
+                    "a reader was told that {key} is settled, but {place} is {found:?}, expected {says:?}"
                 ));
             }
         }
@@ -249,27 +244,27 @@ impl CompanyReaders {
     }
 }
 
-/// Nothing fails that readers ask for.
-fn fair(error: &dyn std::error::Error) -> String {
-    format!("a reader met an error in fair weather: {error}")
+/// Requests of readers never fail.
+fn request_failed(error: &dyn std::error::Error) -> String {
+    format!("a reader's request failed although no fault is active: {error}")
 }
 
-/// Whether there are readers in a seed, in addition to whoever else is there: in every second one.
-pub(super) fn there_are(seed: u64) -> bool {
+/// Whether a seed has readers. Every second one does.
+pub(super) fn has_readers(seed: u64) -> bool {
     Draw(&rng(seed, PART + 1)).happens(0.5)
 }
 
-/// Fair weather, in which answers take their time: an entity moves between two looks.
-pub(super) struct Sluggish(CutChance);
+/// No faults, but slow answers, so that an entity moves between two reads.
+pub(super) struct SlowAnswers(CutChance);
 
-impl Sluggish {
-    pub(super) fn on(stage: &Arc<Stage>) -> Self {
-        Self(stage.rng(PART + 2))
+impl SlowAnswers {
+    pub(super) fn on(shared_state: &Arc<SharedState>) -> Self {
+        Self(shared_state.rng(PART + 2))
     }
 }
 
 #[async_trait]
-impl FaultPolicy for Sluggish {
+impl FaultPolicy for SlowAnswers {
     async fn before(&self, _operation: &OperationInfo) -> FaultDecision {
         sleep(seconds(self.0.between(0.01, 1.5))).await;
         FaultDecision::Execute

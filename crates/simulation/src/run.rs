@@ -1,9 +1,9 @@
-//! One run: a seed, from the first operation to the last judgement.
+//! One run: a seed, from the first operation to the final checks.
 //!
 //! ```text
 //!   set up ─▶ storm: clients, faults, crashes ─▶ calm: the backlog drains ─▶ operator: poison ─▶ workers shut down
-//!                                                                                │
-//!            judgement ◀── operator: poison ◀── rechecks, each when it is due ◀──┘
+//!                                                                                  │
+//!            final checks ◀── operator: poison ◀── rechecks, each when it is due ◀──┘
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,23 +17,23 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{ClientAction, ClientMessage, ClientStep, EMPLOYEES, SimulatedClient};
 use super::cuts::{Cut, cut_plan, cut_steps};
+use super::encryption;
 use super::fault::{FaultCounts, FaultKind};
 use super::fault_plan::{FaultPlan, JOBS};
+use super::faultless;
 use super::fleet::{WorkerFleet, stores};
 use super::history::CLIENT;
-use super::injector::Breeze;
+use super::injector::FaultlessDelays;
 use super::items::Address;
 use super::ledger::{EntityJob, Expectation, PoisonReport, poison};
 use super::oracle::Judgement;
 use super::patterns::{Excused, said};
-use super::poison_desk::look_after_poison;
-use super::readers::{self, SimulatedReaders, Sluggish};
-use super::scene::Scenes;
-use super::sealed;
+use super::poison_desk::handle_poison;
+use super::rare_event::RareEvents;
+use super::readers::{self, SimulatedReaders, SlowAnswers};
+use super::shared_state::{OPERATOR, READER, RunLimits, SharedState, WorkerClock};
 use super::sim_accounts::{FaultPolicies, SimulatedAccounts};
-use super::smooth;
-use super::stage::{Allowed, OPERATOR, READER, Stage, StageClock};
-use super::tally::Together;
+use super::tally::GroupedRequests;
 use super::world::{FinalState, Setting, World};
 use evenkeel_account::company::{container, queue, table};
 use evenkeel_account::{FaultPolicy, SimWorld};
@@ -46,80 +46,59 @@ use evenkeel_storage::TableOperation;
 use evenkeel_storage::sealing::DataKeys;
 use evenkeel_worker::{Mode, Rechecks};
 
-/// How long the backlog may take to drain once all is calm, beyond which it never will: a batch of 20 jobs, each of which panics whenever it
-/// runs, takes five attempts for each, ten minutes apart.
+/// Maximum time in which the backlog drains after the storm. The slowest case is a batch of 20 jobs that panic in every
+/// run: each takes five attempts, ten minutes apart.
 const DRAINED_WITHIN: Duration = Duration::from_hours(18);
-/// How often the daemon maintains the tables by date.
 const TENDED_AGAIN: Duration = Duration::from_mins(50);
-/// How long rechecks may take to end: the first waits for less than half an hour, and may ask for another, twice as late.
+/// Maximum time until no rechecks are left. The first one waits for less than half an hour, and may queue another one
+/// that waits twice as long.
 const RECHECKED_WITHIN: Duration = Duration::from_hours(48);
 
-/// When the tables by date are over that there were in the beginning, those created ahead among them.
+/// Time after which all initial tables by date are over, including those created in advance.
 const HOURS: Duration = Duration::from_hours(3);
 
-/// What a run is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct RunRequest {
-    /// Which world.
     pub world: World,
-    /// What everything random comes from.
     pub seed: u64,
-    /// From when on it comes from other seeds, in order of time.
+    /// Moments from which on random numbers come from other seeds, ordered by time.
     pub cuts: Vec<Cut>,
-    /// What may happen.
-    pub allowed: Allowed,
-    /// Whether one of several accounts is away for long in this seed, whatever it draws.
+    pub allowed: RunLimits,
+    /// Whether one of several accounts is away for a long time, whatever the seed draws.
     pub away: bool,
-    /// Whether the story is kept.
-    pub tells: bool,
+    pub keeps_story: bool,
 }
 
-/// How a run went.
 #[derive(Debug, Clone, Default)]
 pub struct SimulationReport {
-    /// Its world.
     pub world: World,
-    /// Its seed.
     pub seed: u64,
-    /// A number for everything that happened.
     pub hash: u64,
-    /// What was wrong.
     pub violation: Option<String>,
-    /// What was injected.
     pub faults: FaultCounts,
-    /// Operations that were executed, and those of them that found an empty queue.
+    /// Executed operations, including `polls`.
     pub operations: u64,
-    /// Looks at queues that changed nothing.
     pub polls: u64,
-    /// What was asked of one partition in one request.
-    pub together: Together,
-    /// What was seen that is rare.
-    pub scenes: Scenes,
-    /// Messages from clients.
+    /// Transactions and range queries.
+    pub together: GroupedRequests,
+    pub rare_events: RareEvents,
     pub jobs: u64,
-    /// Jobs that workers have queued.
     pub sent_on: u64,
-    /// Of these and of rechecks, those done and those poisoned.
     pub done: u64,
-    /// Messages poisoned.
     pub poisoned: u64,
-    /// Deliveries beyond a message's first.
+    /// Deliveries after a message's first.
     pub redelivered: u64,
-    /// Second looks that were queued.
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
-    /// Virtual time from start to end.
     pub virtual_time: Duration,
     /// Virtual time from the end of the storm until the backlog was drained.
     pub drained_after: Duration,
-    /// How many things the client does.
+    /// Number of step groups of the client.
     pub step_groups: usize,
-    /// What happened, where it was asked for.
     pub story: Vec<String>,
 }
 
-/// Runs a seed. Everything happens on this thread, in virtual time.
 pub fn run(request: &RunRequest) -> SimulationReport {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -130,40 +109,40 @@ pub fn run(request: &RunRequest) -> SimulationReport {
         Err(error) => SimulationReport {
             world: request.world,
             seed: request.seed,
-            violation: Some(format!("no runtime: {error}")),
+            violation: Some(format!("cannot create the runtime: {error}")),
             ..SimulationReport::default()
         },
     }
 }
 
 async fn play(request: &RunRequest) -> SimulationReport {
-    let play = Play::prepare(request).await;
+    let play = SimulationRun::prepare(request).await;
     let mut drained_after = Duration::ZERO;
     tokio::select! {
         biased;
-        () = play.stage.wrong() => {}
+        () = play.shared_state.wrong() => {}
         () = play.acts(&mut drained_after) => {}
     }
-    let stage = &play.stage;
-    let (hash, virtual_time) = (stage.hash(), stage.elapsed());
-    let mut books = stage.books();
+    let shared_state = &play.shared_state;
+    let (hash, virtual_time) = (shared_state.hash(), shared_state.elapsed());
+    let mut records = shared_state.records();
     SimulationReport {
         world: request.world,
         seed: request.seed,
         hash,
-        violation: books.violation.take(),
-        faults: books.faults,
-        operations: books.operations,
-        polls: books.polls,
-        together: books.together,
-        scenes: books.scene_counter.scenes,
-        jobs: books.ledger.jobs,
-        sent_on: books.ledger.sent_on,
-        done: books.ledger.done,
-        poisoned: books.ledger.poisoned,
-        redelivered: books.ledger.redelivered,
-        rechecks: books.ledger.rechecks,
-        resurrections: books.history.resurrections,
+        violation: records.violation.take(),
+        faults: records.faults,
+        operations: records.operations,
+        polls: records.polls,
+        together: records.together,
+        rare_events: records.rare_event_counter.rare_events,
+        jobs: records.ledger.jobs,
+        sent_on: records.ledger.sent_on,
+        done: records.ledger.done,
+        poisoned: records.ledger.poisoned,
+        redelivered: records.ledger.redelivered,
+        rechecks: records.ledger.rechecks,
+        resurrections: records.history.resurrections,
         virtual_time,
         drained_after,
         step_groups: play
@@ -172,13 +151,12 @@ async fn play(request: &RunRequest) -> SimulationReport {
             .map(|step| step.step_group)
             .max()
             .unwrap_or(0),
-        story: std::mem::take(&mut books.story),
+        story: std::mem::take(&mut records.story),
     }
 }
 
-/// A run.
-pub(super) struct Play {
-    pub(super) stage: Arc<Stage>,
+pub(super) struct SimulationRun {
+    pub(super) shared_state: Arc<SharedState>,
     fault_plan: Arc<FaultPlan>,
     world: SimWorld,
     setting: Setting,
@@ -186,15 +164,12 @@ pub(super) struct Play {
     pub(super) fleet: WorkerFleet,
     pub(super) client: SimulatedClient,
     operator: SimulatedClient,
-    /// Whoever reads, where anybody does.
     readers: Option<SimulatedReaders>,
-    /// The client's script.
     steps: Vec<ClientStep>,
-    /// When the first worker starts.
     opens: Duration,
 }
 
-impl Play {
+impl SimulationRun {
     async fn prepare(request: &RunRequest) -> Self {
         let seed = request.seed;
         let mut fault_plan = FaultPlan::of(seed, request.world);
@@ -247,16 +222,20 @@ impl Play {
             steps.retain(|step| done.contains(&step.step_group));
         }
         let (fault_plan, abroad) = (Arc::new(fault_plan), Arc::new(abroad));
-        let stage = Arc::new(Stage::new(fault_plan.settings.max_dequeue_count, request));
-        stage.tell(|| format!("seed {seed}: {fault_plan:#?} {setting:?}"));
-        stage.books().ledger.refused = fault_plan
+        let shared_state = Arc::new(SharedState::new(
+            fault_plan.settings.max_dequeue_count,
+            request,
+        ));
+        shared_state.tell(|| format!("seed {seed}: {fault_plan:#?} {setting:?}"));
+        shared_state.records().ledger.refused = fault_plan
             .hazards
             .refused_row
             .as_ref()
             .map(|row| row.employee.clone());
-        let clock = Arc::new(StageClock::new(Arc::clone(&stage)));
-        let breeze = |part| Arc::new(Breeze(stage.rng(part))) as Arc<dyn FaultPolicy>;
-        let witness = Arc::clone(&stage);
+        let clock = Arc::new(WorkerClock::new(Arc::clone(&shared_state)));
+        let breeze =
+            |part| Arc::new(FaultlessDelays(shared_state.rng(part))) as Arc<dyn FaultPolicy>;
+        let witness = Arc::clone(&shared_state);
         let world = SimWorld::with_witness(
             AccountName::main(),
             Arc::clone(&clock) as _,
@@ -274,36 +253,36 @@ impl Play {
         let sim_accounts = SimulatedAccounts::new(world.clone(), other);
         let mut queues_off = SignedDuration::ZERO;
         if let Some((queues, tables)) = fault_plan.hazards.service_clocks
-            && stage.strike(if queues > tables {
+            && shared_state.inject(if queues > tables {
                 FaultKind::QueuesAhead
             } else {
                 FaultKind::ServiceSkew
             })
         {
             queues_off = SignedDuration::from_secs(queues);
-            stage.books().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
+            shared_state.records().ledger.clocks_apart = SignedDuration::from_secs(tables - queues);
             world.set_service_clocks(queues_off, SignedDuration::from_secs(tables));
         }
         if let (Some((_, tables)), Some(other)) =
             (abroad.hazards.service_clocks, &sim_accounts.abroad)
-            && stage.strike(FaultKind::ServiceSkew)
+            && shared_state.inject(FaultKind::ServiceSkew)
         {
-            let (off, mut books) = (SignedDuration::from_secs(tables), stage.books());
-            books.ledger.clocks_apart = books
+            let (off, mut records) = (SignedDuration::from_secs(tables), shared_state.records());
+            records.ledger.clocks_apart = records
                 .ledger
                 .clocks_apart
                 .max(off.saturating_sub(queues_off));
-            drop(books);
+            drop(records);
             other.set_service_clocks(SignedDuration::ZERO, off);
         }
         let seen = sim_accounts.for_caller(CLIENT, &FaultPolicies::same(breeze(11)));
         let accounts = seen.accounts();
-        let client = SimulatedClient::new(Arc::clone(&stage), &seen);
+        let client = SimulatedClient::new(Arc::clone(&shared_state), &seen);
         let account = &client.account;
         {
-            let mut books = stage.books();
-            books.history.archives = setting.history(&steps, queues_off);
-            books.scene_counter.world = request.world;
+            let mut records = shared_state.records();
+            records.history.archives = setting.history(&steps, queues_off);
+            records.rare_event_counter.world = request.world;
         }
         let tables = |name| {
             accounts
@@ -336,37 +315,40 @@ impl Play {
         for name in [JOBS, "jobs-poison", "jobs-recheck"] {
             drop(account.queues.create_queue(&queue(name)).await);
         }
-        let opens = if wait.is_zero() || !stage.strike(FaultKind::Backlog) {
+        let opens = if wait.is_zero() || !shared_state.inject(FaultKind::Backlog) {
             Duration::ZERO
         } else {
             wait
         };
         let catalog = Arc::new(setting.catalog());
         let operator = SimulatedClient::new(
-            Arc::clone(&stage),
+            Arc::clone(&shared_state),
             &sim_accounts.for_caller(OPERATOR, &FaultPolicies::same(breeze(12))),
         );
-        let readers = readers::there_are(seed).then(|| {
-            sim_accounts.for_caller(READER, &FaultPolicies::same(Arc::new(Sluggish::on(&stage))))
+        let readers = readers::has_readers(seed).then(|| {
+            sim_accounts.for_caller(
+                READER,
+                &FaultPolicies::same(Arc::new(SlowAnswers::on(&shared_state))),
+            )
         });
         let readers = readers.and_then(|seen| {
             SimulatedReaders::of(
                 &setting,
                 storm,
-                Arc::clone(&stage),
+                Arc::clone(&shared_state),
                 seen,
                 request.world.employees(seed),
             )
         });
         let fleet = WorkerFleet::new(
-            Arc::clone(&stage),
+            Arc::clone(&shared_state),
             (Arc::clone(&fault_plan), abroad),
             sim_accounts,
             (Arc::clone(&catalog), releases),
         );
         fleet.found(&FaultPolicies::same(breeze(54))).await;
         Self {
-            stage,
+            shared_state,
             fault_plan,
             world,
             setting,
@@ -381,42 +363,47 @@ impl Play {
     }
 
     async fn acts(&self, drained_after: &mut Duration) {
-        let curtain = CancellationToken::new();
+        let stop = CancellationToken::new();
         let hosts = async {
             sleep(self.opens).await;
-            join_all((0..self.fault_plan.workers).map(|slot| self.fleet.host(slot, &curtain))).await
+            join_all((0..self.fault_plan.workers).map(|slot| self.fleet.host(slot, &stop))).await
         };
         let director = async {
             let over = CancellationToken::new();
             let storm = async {
                 tokio::join!(
                     self.client.play(&self.steps),
-                    self.mischief(),
+                    self.show_messages_early(),
                     self.clocks(),
                     self.releases(),
                     sleep(self.fault_plan.storm)
                 );
                 over.cancel();
             };
-            tokio::join!(storm, self.client.recreates(&over), self.reads(&over));
-            self.stage.calm_down();
-            let calm = self.stage.elapsed();
-            self.drained(|| self.stage.pills()).await;
-            *drained_after = self.stage.elapsed().saturating_sub(calm);
+            tokio::join!(
+                storm,
+                self.client.run_queued_changes(&over),
+                self.reads(&over)
+            );
+            self.shared_state.calm_down();
+            let calm = self.shared_state.elapsed();
+            self.drained(|| self.shared_state.panicking_messages())
+                .await;
+            *drained_after = self.shared_state.elapsed().saturating_sub(calm);
             self.drained(|| 0).await;
-            self.stage.heal();
-            self.look_after_poison().await;
+            self.shared_state.stop_panics();
+            self.handle_poison().await;
             self.drained(|| 0).await;
-            curtain.cancel();
+            stop.cancel();
         };
         tokio::join!(hosts, director);
-        self.nothing_waits_where_nothing_failed().await;
+        self.nothing_left_without_faults().await;
         self.rechecks().await;
         self.sync_by_hand().await;
         self.rechecks().await;
         let now = self.last_tables().await;
         if let Err(wrong) = self.judge(now).await {
-            self.stage.violated(wrong);
+            self.shared_state.violated(wrong);
         }
     }
 
@@ -426,50 +413,48 @@ impl Play {
         }
     }
 
-    /// Messages that are shown while somebody works on them.
-    async fn mischief(&self) {
+    async fn show_messages_early(&self) {
         let mut shows = self.fault_plan.shows.clone();
         shows.sort_unstable();
         for (nth, at) in shows.into_iter().enumerate() {
-            sleep(at.saturating_sub(self.stage.elapsed())).await;
-            if self.stage.is_allowed(FaultKind::ShownEarly)
+            sleep(at.saturating_sub(self.shared_state.elapsed())).await;
+            if self.shared_state.is_allowed(FaultKind::ShownEarly)
                 && let Some(id) = self.world.show_early(&queue(JOBS), nth)
-                && self.stage.strike(FaultKind::ShownEarly)
+                && self.shared_state.inject(FaultKind::ShownEarly)
             {
-                self.stage.disturb_message(&id);
-                self.stage
-                    .tell(|| format!("FAULT the message {id} is shown early"));
+                self.shared_state.disturb_message(&id);
+                self.shared_state
+                    .tell(|| format!("FAULT message {id} is shown early"));
             }
         }
     }
 
-    /// Clocks that are wrong, and jump.
     async fn clocks(&self) {
         let mut clocks = self.fault_plan.clocks.clone();
         clocks.sort_unstable();
         for (at, slot, off) in clocks {
-            sleep(at.saturating_sub(self.stage.elapsed())).await;
+            sleep(at.saturating_sub(self.shared_state.elapsed())).await;
             let fault = if at.is_zero() {
                 FaultKind::ClockSkew
             } else {
                 FaultKind::ClockJump
             };
             if let Some(clock) = self.fleet.clocks.get(slot)
-                && self.stage.strike(fault)
+                && self.shared_state.inject(fault)
             {
-                clock.set_off(off);
-                self.stage
+                clock.set_offset(off);
+                self.shared_state
                     .tell(|| format!("FAULT {fault}: worker {} is {off} s off", slot + 1));
             }
         }
     }
 
-    /// Waits until no more jobs are queued than these.
+    /// Waits until at most this many jobs are queued.
     async fn drained(&self, but: impl Fn() -> usize) {
-        let since = self.stage.elapsed();
+        let since = self.shared_state.elapsed();
         while self.world.backlog(&queue(JOBS)).0 > but() {
-            if self.stage.elapsed().saturating_sub(since) > DRAINED_WITHIN {
-                self.stage.violated(format!(
+            if self.shared_state.elapsed().saturating_sub(since) > DRAINED_WITHIN {
+                self.shared_state.violated(format!(
                     "the backlog does not drain: {:?}",
                     self.world.messages(&queue(JOBS))
                 ));
@@ -479,33 +464,31 @@ impl Play {
         }
     }
 
-    /// What a person does about poison.
-    async fn look_after_poison(&self) {
-        look_after_poison(
+    async fn handle_poison(&self) {
+        handle_poison(
             &self.operator.account,
-            &self.stage,
+            &self.shared_state,
             self.fault_plan.scenario,
         )
         .await;
     }
 
-    /// Lets time pass until every recheck is done and nothing is on its way.
     async fn rechecks(&self) {
-        let since = self.stage.elapsed();
+        let since = self.shared_state.elapsed();
         let mut nth = 0;
         let mut tended: Option<Duration> = None;
-        while self.stage.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
+        while self.shared_state.elapsed().saturating_sub(since) < RECHECKED_WITHIN {
             nth += 1;
             let arrival = self
                 .fleet
                 .sim_accounts
                 .last_arrival()
-                .map(|at| at.saturating_sub(self.stage.elapsed()));
+                .map(|at| at.saturating_sub(self.shared_state.elapsed()));
             let visible = |name| {
                 self.world
                     .backlog(&queue(name))
                     .1
-                    .map(|at| self.stage.until(at))
+                    .map(|at| self.shared_state.until(at))
             };
             let jobs = visible(JOBS);
             let Some(wait) = [jobs, visible("jobs-recheck")]
@@ -518,14 +501,16 @@ impl Play {
             };
             sleep(wait + Duration::from_millis(1)).await;
             self.fleet.sim_accounts.catch_up();
-            // As a daemon does: at its start, and every hour.
-            let elapsed = self.stage.elapsed();
+            // A daemon does this at its start and every hour.
+            let elapsed = self.shared_state.elapsed();
             if !self.catalog.retentions.is_empty()
                 && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN)
             {
                 tended = Some(elapsed);
                 self.fleet
-                    .tend(Arc::new(Breeze(self.stage.rng(9_000 + nth))))
+                    .tend(Arc::new(FaultlessDelays(
+                        self.shared_state.rng(9_000 + nth),
+                    )))
                     .await;
             }
             let mode = Mode::UntilIdle {
@@ -533,44 +518,50 @@ impl Play {
                 rechecks: Rechecks::Ignored,
             };
             self.fleet
-                .sweep(mode, Arc::new(Breeze(self.stage.rng(5_000 + nth))))
+                .sweep(
+                    mode,
+                    Arc::new(FaultlessDelays(self.shared_state.rng(5_000 + nth))),
+                )
                 .await;
-            self.look_after_poison().await;
+            self.handle_poison().await;
         }
-        self.stage.violated(format!(
-            "rechecks never end: {:?}",
+        self.shared_state.violated(format!(
+            "rechecks do not come to an end: {:?}",
             self.world.messages(&queue("jobs-recheck"))
         ));
     }
 
-    /// Lets the hours of the tables pass that there are, where any are by date, and sees to these a last time. When that was.
+    /// If there are tables by date, lets time pass until the initial ones are over, and maintains them a last time.
+    /// Returns the time of that.
     async fn last_tables(&self) -> Timestamp {
         if !self.catalog.retentions.is_empty() {
-            // Whoever has left an archive half-way is followed by another when that was long enough ago.
+            // A worker may have left an archiving half-way. Another one takes over after a while.
             sleep(
                 HOURS
-                    .saturating_sub(self.stage.elapsed())
+                    .saturating_sub(self.shared_state.elapsed())
                     .max(Duration::from_hours(1)),
             )
             .await;
         }
-        let now = self.stage.at(self.stage.elapsed());
+        let now = self.shared_state.at(self.shared_state.elapsed());
         if !self.catalog.retentions.is_empty() {
-            self.fleet.tend(Arc::new(Breeze(self.stage.rng(14)))).await;
+            self.fleet
+                .tend(Arc::new(FaultlessDelays(self.shared_state.rng(14))))
+                .await;
             self.rechecks().await;
         }
         now
     }
 
-    /// What is left to a person, or to an audit. A client whose job was poisoned because its key was taken tries again:
-    /// the key may be free by now, and nobody tells.
+    /// Sends the syncs that are left to a person or an audit. A client whose job was poisoned by a key conflict tries
+    /// again, because nothing notifies it when the key becomes free.
     async fn sync_by_hand(&self) {
         let poison = self.poisoned();
         let taken = poison
             .iter()
             .filter(|poison| poison.error.contains("is taken by "))
             .filter_map(|poison| {
-                match self.stage.books().ledger.expectation(
+                match self.shared_state.records().ledger.expectation(
                     &poison.queue,
                     &poison.message_id,
                     &poison.body,
@@ -589,7 +580,7 @@ impl Play {
             });
         let mut primaries: BTreeMap<Address, bool> =
             taken.map(|primary| (primary, false)).collect();
-        for ((table, key), thorough) in self.stage.books().ledger.expired() {
+        for ((table, key), thorough) in self.shared_state.records().ledger.expired() {
             *primaries.entry((table.to_owned(), key)).or_default() |= thorough;
         }
         for ((name, key), thorough) in primaries {
@@ -614,19 +605,19 @@ impl Play {
                 .put(&json.to_string(), Expectation::Job(asked))
                 .await
             {
-                self.stage.violated(format!(
-                    "the operator met an error in fair weather: {error}"
+                self.shared_state.violated(format!(
+                    "a request of the operator failed although no fault is active: {error}"
                 ));
             }
         }
-        // Nobody tells those whose key the last writer took over when it is free again, nor whose rows a stranger has touched.
+        // Nothing notifies primaries whose key the last writer took over, or whose rows a foreign writer has changed.
         let overwritten = if self.setting.has_last_writer() {
-            self.stage.books().history.contenders()
+            self.shared_state.records().history.contenders()
         } else {
             BTreeSet::new()
         };
-        let meddled = self.stage.books().meddled().clone();
-        for key in overwritten.into_iter().chain(meddled) {
+        let foreign_writes = self.shared_state.records().foreign_writes().clone();
+        for key in overwritten.into_iter().chain(foreign_writes) {
             let step = ClientStep::new(
                 Duration::ZERO,
                 0,
@@ -644,17 +635,17 @@ impl Play {
             .collect()
     }
 
-    /// Contention alone leaves nothing to a recheck: where no fault was injected, and each job ended well with its first delivery, derived
-    /// data is right as soon as the jobs are done. (Tables by date go later.)
-    async fn nothing_waits_where_nothing_failed(&self) {
-        if !smooth::ran(&self.stage.books())
+    /// Contention alone must not leave anything to a recheck: if no fault was injected, and each job ended well with
+    /// its first delivery, derived data is right as soon as the jobs are done. Tables by date are checked later.
+    async fn nothing_left_without_faults(&self) {
+        if !faultless::ran(&self.shared_state.records())
             || !self.poisoned().is_empty()
             || !self.catalog.retentions.is_empty()
         {
             return;
         }
         let mut seen = FinalState::of(&self.setting, &self.fleet.sim_accounts, &self.world);
-        smooth::forget_spared(
+        faultless::forget_spared(
             &mut seen,
             self.world
                 .messages(&queue("jobs-recheck"))
@@ -662,18 +653,21 @@ impl Play {
                 .map(|message| message.text.as_str()),
         );
         if let Err(wrong) = self
-            .judge_data(&seen, self.stage.at(self.stage.elapsed()))
+            .judge_data(&seen, self.shared_state.at(self.shared_state.elapsed()))
             .await
         {
-            self.stage
-                .violated(format!("left to a recheck, though nothing failed: {wrong}"));
+            self.shared_state.violated(format!(
+                "a change was left to a recheck although nothing failed: {wrong}"
+            ));
         }
     }
 
     async fn judge(&self, now: Timestamp) -> Result<(), String> {
-        let lost = self.stage.books().ledger.lost();
+        let lost = self.shared_state.records().ledger.lost();
         if !lost.is_empty() {
-            return Err(format!("lost jobs: neither done nor poisoned: {lost:?}"));
+            return Err(format!(
+                "lost jobs: these are neither done nor poisoned: {lost:?}"
+            ));
         }
         self.judge_data(
             &FinalState::of(&self.setting, &self.fleet.sim_accounts, &self.world),
@@ -682,12 +676,11 @@ impl Play {
         .await
     }
 
-    /// Judges what is there, whatever is still queued.
     async fn judge_data(&self, seen: &FinalState, now: Timestamp) -> Result<(), String> {
         let judgement = {
-            let books = self.stage.books();
+            let records = self.shared_state.records();
             let said = said(&self.steps);
-            let expired = books
+            let expired = records
                 .ledger
                 .expired()
                 .into_keys()
@@ -695,30 +688,27 @@ impl Play {
                 .collect();
             let excused = Excused {
                 expired,
-                staged: books.ledger.staged_for_poison(),
+                staged: records.ledger.staged_for_poison(),
                 said: &said,
             };
-            self.setting.judge(seen, &excused, &books.history, now)?
+            self.setting.judge(seen, &excused, &records.history, now)?
         };
-        self.losers_know(&judgement)?;
-        self.sealed_values_open(seen).await?;
+        self.losers_have_poison(&judgement)?;
+        self.encrypted_values_decrypt(seen).await?;
         self.plans_are_empty(&judgement).await
     }
 
-    /// What is encrypted opens, and is told in no poison message.
-    async fn sealed_values_open(&self, seen: &FinalState) -> Result<(), String> {
-        if let Some(poison) = self
-            .poisoned()
-            .iter()
-            .find(|poison| sealed::is_in_clear(&poison.body) || sealed::is_in_clear(&poison.error))
-        {
+    async fn encrypted_values_decrypt(&self, seen: &FinalState) -> Result<(), String> {
+        if let Some(poison) = self.poisoned().iter().find(|poison| {
+            encryption::is_in_clear(&poison.body) || encryption::is_in_clear(&poison.error)
+        }) {
             return Err(format!(
-                "a poison message has an encrypted value in clear: {} {}",
+                "a poison message contains an encrypted value in plain text: {} {}",
                 poison.body, poison.error
             ));
         }
         let vault = self.fleet.sim_accounts.vault.as_ref();
-        sealed::judge(
+        encryption::judge(
             &seen.tables,
             DataKeys {
                 tables: self.operator.account.tables.as_ref(),
@@ -728,8 +718,7 @@ impl Play {
         .await
     }
 
-    /// Everybody who is without a key has a poison message that says so.
-    fn losers_know(&self, judgement: &Judgement) -> Result<(), String> {
+    fn losers_have_poison(&self, judgement: &Judgement) -> Result<(), String> {
         let poison = self.poisoned();
         let told = |key: &EntityKey| {
             let name = format!("reconciling Employees{key}");
@@ -740,14 +729,13 @@ impl Play {
         match judgement.losers.iter().find(|(_, key)| !told(key)) {
             None => Ok(()),
             Some((table, key)) => Err(format!(
-                "{table}{key} is without a key that it wants, and no poison message says so"
+                "{table}{key} lost a key conflict, but no poison message reports it"
             )),
         }
     }
 
-    /// Another look at every primary finds nothing to do.
     async fn plans_are_empty(&self, judgement: &Judgement) -> Result<(), String> {
-        let breeze = || Arc::new(Breeze(self.stage.rng(12)));
+        let breeze = || Arc::new(FaultlessDelays(self.shared_state.rng(12)));
         let seen = self.fleet.sim_accounts.for_caller(
             OPERATOR,
             &FaultPolicies {
@@ -761,7 +749,7 @@ impl Play {
             stores,
             catalog,
             clock: self.fleet.clock(),
-            rng: Arc::new(self.stage.rng(13)),
+            rng: Arc::new(self.shared_state.rng(13)),
             recheck_after: self.fault_plan.settings.recheck_after,
         });
         let told = judgement.primaries.difference(&judgement.losers);
@@ -775,7 +763,9 @@ impl Play {
                 .await
                 .map_err(|failure| failure.chain())?;
             if !plan.in_step {
-                return Err(format!("a second plan finds work to do: {plan}"));
+                return Err(format!(
+                    "a second pass would still change something: {plan}"
+                ));
             }
         }
         Ok(())

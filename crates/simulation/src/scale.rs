@@ -1,7 +1,9 @@
-//! How much workers get through on a simulated account that takes what Azure publishes: in virtual time, so that the machine does not matter.
+//! Measures the throughput of workers on a simulated account that has Azure's published limits. It uses virtual time,
+//! so that the speed of the machine does not matter.
 //!
-//! A backlog of `sync` jobs lies on the queues when the workers start, as after an outage; each employee is found by their e-mail address in a
-//! table of its own (one view, in another partition). Everything is the daemon's own but the store, the clock and chance.
+//! A backlog of `sync` jobs is queued when the workers start, as after an outage. Each employee can be found by its
+//! e-mail address in a table of its own (one view, in another partition). Everything except the store, the clock and
+//! the random numbers is the daemon's own code.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,42 +40,34 @@ pub use evenkeel_account::{ServiceLimits, ServiceLoad};
 const JOBS: &str = "jobs";
 const EMPLOYEES: &str = "Employees";
 const BY_EMAIL: &str = "ByEmail";
-/// How often the application asks that hammers the hot partition: a hundred times a second.
+/// Interval of the application's requests to the hot partition.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScaleRequest {
-    /// Processes.
     pub workers: usize,
-    /// Queues that share the jobs.
     pub shards: u32,
-    /// Primaries of one message, of one partition.
+    /// Primaries per message, all of one partition.
     pub batch: usize,
-    /// Primaries, each with a job.
+    /// Number of primaries, each with a job.
     pub primaries: usize,
-    /// Partitions of the primaries' table.
     pub partitions: usize,
-    /// One partition that has more than its part.
     pub hot: Option<HotSpot>,
-    /// What the account takes.
     pub limits: ServiceLimits,
-    /// Whether the workers pace themselves.
     pub paced: bool,
-    /// So many primaries a second are written by an application, each with a message of its own; absent, all lie there from the start.
+    /// Primaries that an application writes per second, each with a message of its own. If `None`, all exist from the
+    /// start.
     pub arrivals: Option<f64>,
-    /// What everything random comes from.
     pub seed: u64,
 }
 
-/// The first partition is hot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HotSpot {
-    /// One job in so many is about it.
+    /// One in this many jobs is for the hot partition.
     pub one_in: usize,
-    /// Entities per second that an application asks of its footprints' partition besides.
+    /// Entities per second that an application reads from its footprints' partition.
     pub others: u32,
-    /// They ask another partition of that table, without jobs: to compare with.
+    /// The application reads another partition of that table, which has no jobs. This allows a comparison.
     pub apart: bool,
 }
 
@@ -94,46 +88,37 @@ impl Default for ScaleRequest {
     }
 }
 
-/// What was measured.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ScaleReport {
     /// Primaries per second, over the middle half of them.
     pub primaries_per_second: f64,
-    /// Until the last primary was done.
     pub took: Duration,
-    /// Until the last primary of the other partitions was done, where one is hot.
+    /// Time until the last primary of the other partitions was done, if one is hot.
     pub cold_took: Duration,
-    /// Requests of the workers for each primary, and those of them to queues, the sender's put included.
+    /// Requests of the workers per primary, including the sender's put.
     pub requests_each: f64,
-    /// The part of them that queues have.
+    /// The requests to queues among them.
     pub queue_requests_each: f64,
-    /// The share of the workers' requests that were refused with 503.
     pub refused: f64,
-    /// What the busiest queue, partition and the account were asked for in the middle half, as a share of what they take.
+    /// Load of the busiest queue, the busiest partition and the account in the middle half, as a share of their limits.
     pub load: ScaleLoad,
-    /// Jain's index over the primaries of each worker, and of each partition, in the middle half: 1 where all have the same.
+    /// Jain's index over the primaries per worker in the middle half: 1 if all have the same number.
     pub fair_workers: f64,
-    /// The same over partitions.
     pub fair_partitions: f64,
-    /// From the write of a primary to the end of its job, p50 and p99, with `arrivals`.
+    /// Time from the write of a primary to the end of its job, p50 and p99, with `arrivals`.
     pub found_within: Option<(Duration, Duration)>,
-    /// What each second saw of what the account was asked for, since the start.
     pub seconds: Vec<ServiceLoad>,
 }
 
-/// Shares of what is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ScaleLoad {
-    /// Of the busiest queue.
     pub queue: f64,
-    /// Of the busiest partition.
     pub partition: f64,
-    /// Of the account.
     pub account: f64,
 }
 
 impl ScaleLoad {
-    /// What stands in the way of more: the one that takes all it can, else the workers' own slots and latencies.
+    /// The bottleneck: the limit that is reached, or the workers' own slots and latencies.
     pub fn wall(&self) -> &'static str {
         const FULL: f64 = 0.85;
         let all = [
@@ -149,7 +134,6 @@ impl ScaleLoad {
     }
 }
 
-/// Time as the paused runtime tells it.
 struct PausedClock(Instant);
 
 impl Clock for PausedClock {
@@ -167,22 +151,19 @@ impl Clock for PausedClock {
     }
 }
 
-/// A primary that was done: when, by which worker, in which partition.
-type Done = (Duration, usize, String);
+type FinishedPrimary = (Duration, usize, String);
 
-/// What was done, by all workers.
 #[derive(Debug, Clone, Default)]
-struct DoneWork {
-    done: Arc<Mutex<Vec<Done>>>,
+struct FinishedWork {
+    done: Arc<Mutex<Vec<FinishedPrimary>>>,
     arrivals: Arc<Arrivals>,
 }
 
-/// The work, with somebody who notes what is done.
 struct CountedEngine {
     inner: Arc<Engine>,
     clock: Arc<dyn Clock>,
     worker: usize,
-    books: DoneWork,
+    records: FinishedWork,
 }
 
 #[async_trait]
@@ -193,9 +174,9 @@ impl Execute for CountedEngine {
             && let Some(key) = job.key()
         {
             let now = self.clock.monotonic();
-            self.books.arrivals.is_found(key, now);
+            self.records.arrivals.is_found(key, now);
             let done = (now, self.worker, key.pk.to_string());
-            self.books
+            self.records
                 .done
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -209,7 +190,6 @@ impl Execute for CountedEngine {
     }
 }
 
-/// Measures once. Everything happens on this thread, in virtual time.
 pub fn scale(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -232,7 +212,7 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
         fill(request, &world.account(), &queues).await?;
     }
     world.limit(request.limits, Arc::new(SeededRng::new(request.seed)));
-    let (done, over) = (DoneWork::default(), CancellationToken::new());
+    let (done, over) = (FinishedWork::default(), CancellationToken::new());
     let (workers, counts): (Vec<Worker>, Vec<Arc<RequestCounts>>) = (0..request.workers)
         .map(|number| worker(request, number, &world, (&clock, &catalog, &queues), &done))
         .collect::<anyhow::Result<Vec<_>>>()?
@@ -265,7 +245,7 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
         work,
         arrive,
         over.run_until_cancelled(watch),
-        over.run_until_cancelled(hammer(request, world.account()))
+        over.run_until_cancelled(load_hot_partition(request, world.account()))
     );
     arrived?;
     ended.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -290,7 +270,7 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
 #[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
 fn judged(
     request: &ScaleRequest,
-    done: &[Done],
+    done: &[FinishedPrimary],
     seconds: &[(Duration, ServiceLoad)],
     counts: &[Arc<RequestCounts>],
 ) -> ScaleReport {
@@ -334,7 +314,7 @@ fn judged(
         })
         .sum();
     let puts = (request.primaries as f64 / request.batch as f64).ceil();
-    let tally = |key: fn(&Done) -> String| {
+    let tally = |key: fn(&FinishedPrimary) -> String| {
         let mut tally = BTreeMap::<String, f64>::new();
         for done in middle {
             *tally.entry(key(done)).or_default() += 1.0;
@@ -366,7 +346,6 @@ fn judged(
     }
 }
 
-/// Jain's index of what so many have, some of which may have nothing.
 #[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
 fn jain(has: &[f64], of: usize) -> f64 {
     let (sum, squares) = has.iter().fold((0.0, 0.0), |(sum, squares), one| {
@@ -379,8 +358,7 @@ fn jain(has: &[f64], of: usize) -> f64 {
     }
 }
 
-/// Other requests to the hot partition, as fast as was asked for, whatever their answer.
-async fn hammer(request: &ScaleRequest, account: Account) {
+async fn load_hot_partition(request: &ScaleRequest, account: Account) {
     let Some(HotSpot { others, apart, .. }) = request.hot else {
         return;
     };
@@ -411,7 +389,6 @@ fn partition(number: usize) -> String {
     format!("p{number:02}")
 }
 
-/// The tables and queues.
 async fn prepare(account: &Account, queues: &QueueSettings) -> anyhow::Result<()> {
     for name in [EMPLOYEES, BY_EMAIL, FOOTPRINTS] {
         account.tables.create_table(&table(name)).await?;
@@ -439,7 +416,7 @@ fn employee(request: &ScaleRequest, number: usize) -> anyhow::Result<Entity> {
         .with("FirstName", "Ann"))
 }
 
-/// An application at work: so many writes of employees a second, each followed by a message.
+/// An application at work: it writes this many employees per second, each followed by a message.
 async fn arrive(
     request: &ScaleRequest,
     account: &Account,
@@ -473,7 +450,6 @@ async fn arrive(
         .map(drop)
 }
 
-/// Employees of some partitions, and messages about all of them.
 async fn fill(
     request: &ScaleRequest,
     account: &Account,
@@ -526,7 +502,6 @@ async fn post(
     Ok(())
 }
 
-/// Employees are found by their e-mail address, in a partition for each of theirs.
 fn catalog() -> anyhow::Result<Catalog> {
     let place = |name: &str| TableRef {
         account: AccountName::main(),
@@ -555,13 +530,13 @@ fn catalog() -> anyhow::Result<Catalog> {
     })
 }
 
-/// The daemon as `app` composes it, with the settings that it has where nothing is configured.
+/// The daemon as `app` composes it, with default settings.
 fn worker(
     request: &ScaleRequest,
     number: usize,
     world: &SimWorld,
     (clock, catalog, queues): (&Arc<dyn Clock>, &Arc<Catalog>, &QueueSettings),
-    books: &DoneWork,
+    records: &FinishedWork,
 ) -> anyhow::Result<(Worker, Arc<RequestCounts>)> {
     let settings = WorkerSettings::default();
     let seed = request.seed.wrapping_mul(1_000).wrapping_add(number as u64);
@@ -591,7 +566,7 @@ fn worker(
         inner: Arc::clone(&engine),
         clock: Arc::clone(clock),
         worker: number,
-        books: books.clone(),
+        records: records.clone(),
     };
     let worker = Worker::new(WorkerParts {
         stores,

@@ -1,5 +1,5 @@
-//! The story of a seed, in a part of the seeds: clients, settings and faults of one kind of trouble, rarely together by chance
-//! alone. The rest of the seed stays as it is.
+//! The story of a seed, in a share of the seeds: clients, settings and faults that belong to one problem and rarely
+//! coincide by chance. The rest of the seed is unchanged.
 
 use std::time::Duration;
 
@@ -9,39 +9,38 @@ use super::fault::FaultKind;
 use super::fault_plan::{Burst, Draw, FaultPlan, FaultScope, JOBS, rng, seconds, tried};
 use evenkeel_model::{Entity, EntityKey};
 
-/// Parts of a seed's chance: the choice of its story, the story's script with its moments (61 and 62), and the choice of a later story.
+/// Numbers of random sequences: the choice of the story, its script and its moments (61 and 62), and the choice of a
+/// later story.
 const PARTS: [u64; 3] = [60, 61, 63];
-/// In this share of the seeds.
 const SHARE: f64 = 0.25;
-/// Share of the stories drawn from the later ones.
+/// Share of the stories that are drawn from the later ones.
 const LATER_SHARE: f64 = 0.2;
-/// Versions of a story's entities come after this, and before those of recreated ones.
+/// Versions of a story's entities begin after this, and end before those of recreated ones.
 const VERSIONS: i64 = 500_000;
-/// How soon an idle worker looks again, where several are to meet.
+/// Polling interval of an idle worker in stories in which several workers should meet.
 const LOOKS_AGAIN: Duration = Duration::from_secs(1);
-/// A host's clock is at most this wrong, in seconds, and at least half of that.
+/// Maximum error of a host's clock in seconds. The error is at least half of it.
 const SKEW: f64 = 15.0 * 60.0;
 
-/// The story of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scenario {
-    /// Derived rows are saved again unchanged, as by a tool for copying tables, and get new ETags.
+    /// Derived rows are saved again unchanged, as by a copy tool, and get new ETags.
     RowsRewritten,
-    /// Footprints are forged: rows of other primaries are added.
+    /// Footprints are edited: rows of other primaries are added.
     FootprintsForged,
-    /// A manager is another one and the old one again within seconds, while requests stand still.
+    /// An employee changes and changes back within seconds, while requests are delayed.
     BackAndForth,
-    /// Jobs of one employee wait for each other in one worker, and are shown to others meanwhile.
+    /// Jobs of one employee wait for each other in one worker, and become visible to others meanwhile.
     Crowded,
-    /// One employee is archived, restored and created anew, by several workers at once.
+    /// One employee is archived, restored and recreated by several workers at once.
     InAndOut,
-    /// Writes arrive as late as they may, and the clocks of hosts are as far apart as they may be.
+    /// Writes arrive as late as possible, and the clocks of hosts differ as much as possible.
     AsLateAsMayBe,
-    /// Requests to delete an employee get lost, and it is changed before they are sent again.
+    /// Requests to delete an employee are lost, and the employee is changed before they are sent again.
     ChangedMeanwhile,
-    /// Messages expire between two tries, and the operator discards what was given up.
+    /// Messages expire between two attempts, and the operator discards jobs that were given up.
     Discarded,
-    /// A queue is busy for an instant again and again, Gets of messages hang, and runs need renewals.
+    /// A queue is busy for an instant again and again, Get Messages requests hang, and runs need renewals.
     ProbesHang,
 }
 
@@ -55,10 +54,12 @@ impl Scenario {
         Self::AsLateAsMayBe,
         Self::ChangedMeanwhile,
     ];
-    /// Drawn apart, for most seeds to keep their earlier stories; with a second chance for the rarest harm.
+    /// These are drawn separately, so that most seeds keep their earlier stories. The story with the rarest failures
+    /// gets a second chance.
     const LATER: [Self; 3] = [Self::Discarded, Self::ProbesHang, Self::AsLateAsMayBe];
 
-    /// Whether clients may merge notes as well: in the others the syncs that follow would mend what their faults leave.
+    /// Whether clients may merge notes, too. In the other stories the syncs that follow a note would repair the damage
+    /// of the faults.
     pub(super) const fn has_notes(self) -> bool {
         matches!(
             self,
@@ -66,11 +67,10 @@ impl Scenario {
         )
     }
 
-    /// Draws the story of a seed, and adapts its faults.
     pub(super) fn draw(seed: u64, fault_plan: &mut FaultPlan) {
         let rng = rng(seed, PARTS[0]);
         let draw = Draw(&rng);
-        // A row that is refused is a story of its own.
+        // A refused row is a story of its own.
         if !draw.happens(SHARE) || fault_plan.hazards.refused_row.is_some() {
             return;
         }
@@ -87,11 +87,11 @@ impl Scenario {
             Self::BackAndForth | Self::Crowded | Self::InAndOut | Self::ProbesHang
         ) && draw.happens(0.75)
         {
-            // Otherwise fair weather: what else goes wrong keeps workers from meeting.
+            // No other faults, because they would keep workers from meeting.
             fault_plan.rates = [0.0; FaultKind::ALL.len()];
             (fault_plan.bursts, fault_plan.outages, fault_plan.terms) =
                 <(Vec<_>, Vec<_>, Vec<_>)>::default();
-            (fault_plan.hazards.unheard, fault_plan.hazards.gateways) =
+            (fault_plan.hazards.lost_polls, fault_plan.hazards.gateways) =
                 <(Vec<_>, Vec<_>)>::default();
             fault_plan.hazards.backlog = Duration::ZERO;
         }
@@ -119,7 +119,7 @@ impl Scenario {
                 fault_plan.settings.poll.max = LOOKS_AGAIN;
                 fault_plan.storm = fault_plan.storm.max(Duration::from_mins(8));
                 for nth in 0..EPISODES {
-                    let at = crowd_comes(fault_plan.storm, nth);
+                    let at = crowd_start(fault_plan.storm, nth);
                     fault_plan
                         .shows
                         .extend((0..6).map(|_| at + seconds(draw.magnitude(0.5, 8.0))));
@@ -160,7 +160,7 @@ impl Scenario {
                 fault_plan.bursts = starts
                     .map(|at| Burst {
                         during: at..at + busy,
-                        lane: FaultScope::Queue(JOBS),
+                        scope: FaultScope::Queue(JOBS),
                         retry_after: None,
                     })
                     .collect();
@@ -191,7 +191,6 @@ impl Scenario {
         }
     }
 
-    /// The clients' steps, in groups after the existing ones.
     pub(super) fn steps(
         self,
         seed: u64,
@@ -226,7 +225,7 @@ impl Scenario {
                         FACES[draw.below(2)],
                     );
                 }
-                // After the last of all that, nobody else mends it.
+                // After the end of all that, no later job repairs the damage.
                 let last = fault_plan.storm + seconds(draw.0.between(30.0, 120.0));
                 script.writes(last, key, FACES[0]);
                 script.does(
@@ -286,7 +285,7 @@ impl Scenario {
                     let Some([key, _]) = newcomer(nth) else {
                         continue;
                     };
-                    let start = crowd_comes(fault_plan.storm, nth);
+                    let start = crowd_start(fault_plan.storm, nth);
                     script.writes(
                         start.saturating_sub(Duration::from_secs(20)),
                         &key,
@@ -390,17 +389,17 @@ impl Scenario {
     }
 }
 
-/// Starts of the episodes.
 fn bursts(seed: u64, storm: Duration) -> Vec<Duration> {
     let rng = rng(seed, PARTS[1] + 1);
     let draw = Draw(&rng);
     (0..6 + draw.below(7)).map(|_| draw.moment(storm)).collect()
 }
 
-/// Episodes of a seed, each with an employee of its own: a later one would mend an earlier one's damage.
+/// Number of episodes of a seed. Each has an employee of its own, because a later one would repair an earlier one's
+/// damage.
 const EPISODES: u32 = 8;
 
-/// An employee without other jobs, and its department.
+/// An employee without other jobs in a department of its own.
 fn newcomer(nth: u32) -> Option<[EntityKey; 2]> {
     let pk = format!("Laboratory {nth}");
     EntityKey::new(pk.as_str(), "1")
@@ -409,29 +408,24 @@ fn newcomer(nth: u32) -> Option<[EntityKey; 2]> {
         .map(<[EntityKey; 2]>::from)
 }
 
-/// When jobs of one employee crowd.
-fn crowd_comes(storm: Duration, nth: u32) -> Duration {
+fn crowd_start(storm: Duration, nth: u32) -> Duration {
     Duration::from_secs(20) + storm / EPISODES * nth
 }
 
-/// How often the queue is busy.
 const BUSY_SECONDS: u32 = 40;
 
-/// When the queue is busy.
 fn busy_again(storm: Duration, nth: u32) -> Duration {
     Duration::from_secs(5) + storm / BUSY_SECONDS * nth
 }
 
 /// State of an employee: e-mail address, last name, whether it is a manager.
-type Face = (&'static str, &'static str, bool);
+type EmployeeState = (&'static str, &'static str, bool);
 
-/// Two of these.
-const FACES: [Face; 2] = [
+const FACES: [EmployeeState; 2] = [
     ("restless@contoso.com", "King", true),
     ("restful@contoso.com", "Byron", true),
 ];
 
-/// A script under way.
 struct ScenarioScript<'a> {
     draw: &'a Draw<'a>,
     steps: Vec<ClientStep>,
@@ -441,14 +435,12 @@ struct ScenarioScript<'a> {
 }
 
 impl ScenarioScript<'_> {
-    /// A step in a group of its own.
     fn does(&mut self, at: Duration, action: ClientAction) {
         self.group += 1;
         self.steps.push(ClientStep::new(at, self.group, action));
     }
 
-    /// An employee as it looks from now on.
-    fn face(&mut self, (email, last_name, manager): Face) -> Properties {
+    fn face(&mut self, (email, last_name, manager): EmployeeState) -> Properties {
         self.version += 1;
         Properties {
             version: self.version,
@@ -459,14 +451,12 @@ impl ScenarioScript<'_> {
         }
     }
 
-    /// The client's own change, and the message that follows it.
-    fn writes(&mut self, at: Duration, key: &EntityKey, face: Face) {
+    fn writes(&mut self, at: Duration, key: &EntityKey, face: EmployeeState) {
         let entity = self.face(face).entity(key);
         self.does(at, ClientAction::Write(EMPLOYEES, entity));
         self.follows(at, key);
     }
 
-    /// The message that follows the client's own change.
     fn follows(&mut self, at: Duration, key: &EntityKey) {
         let sync = ClientMessage::Job {
             op: "sync",
@@ -480,8 +470,7 @@ impl ScenarioScript<'_> {
             .push(ClientStep::new(after, self.group, ClientAction::Send(sync)));
     }
 
-    /// A put.
-    fn puts(&mut self, at: Duration, key: &EntityKey, face: Face) {
+    fn puts(&mut self, at: Duration, key: &EntityKey, face: EmployeeState) {
         let properties = self.face(face);
         let (version, entity) = (properties.version, properties.json(key));
         let put = EmployeePut {
@@ -495,7 +484,7 @@ impl ScenarioScript<'_> {
         self.does(at, ClientAction::Send(ClientMessage::Put(Box::new(put))));
     }
 
-    /// One employee looks like one and the other by turns, so many times at most, with pauses from these seconds to those.
+    /// Alternates an employee between two states, at most `most` times, with pauses between these seconds.
     fn flips(&mut self, key: &EntityKey, storm: Duration, most: usize, (low, high): (f64, f64)) {
         let mut at = self.draw.moment(storm / 4);
         for turn in 0..most {
@@ -507,7 +496,6 @@ impl ScenarioScript<'_> {
         }
     }
 
-    /// A job, hidden for so long at first.
     fn sends(&mut self, at: Duration, op: &'static str, key: &EntityKey, hidden: Duration) {
         let job = ClientMessage::Job {
             op,

@@ -1,41 +1,41 @@
-//! The shortest story of a failure: what can be left out while the seed still fails in the same way.
+//! Finds the shortest story of a failure, by leaving out parts while the seed still fails in the same way.
 //!
-//! Every part of a run has its own random numbers, so that leaving something out changes as little as may be of the
-//! rest; and a run is so short that hundreds can be tried.
+//! Every part of a run has its own random numbers, so that leaving out a part changes little of the rest. A run is so
+//! short that hundreds can be tried.
 
 use std::collections::BTreeSet;
 
 use super::fault::FaultKind;
 use super::run::{RunRequest, SimulationReport, run};
-use super::stage::Allowed;
+use super::shared_state::RunLimits;
 
-/// Leaves out whatever a failing script can do without: kinds of faults, workers, things that the client
-/// does, the last faults. Nothing where the script does not fail.
-pub fn shrink(request: &RunRequest) -> Option<Allowed> {
+/// Leaves out kinds of faults, workers, steps of the client and the last faults, as long as the script still fails.
+/// `None` if it does not fail at all.
+pub fn shrink(request: &RunRequest) -> Option<RunLimits> {
     shrink_by(request, run)
 }
 
 fn shrink_by(
     request: &RunRequest,
     run: impl Fn(&RunRequest) -> SimulationReport,
-) -> Option<Allowed> {
+) -> Option<RunLimits> {
     let first = run(request);
     let kind = kind(&first)?;
-    let fails = |allowed: &Allowed| {
+    let fails = |allowed: &RunLimits| {
         let report = run(&RunRequest {
             allowed: allowed.clone(),
-            tells: false,
+            keeps_story: false,
             ..request.clone()
         });
         (self::kind(&report).as_ref() == Some(&kind)).then_some(report)
     };
-    let mut allowed = Allowed {
+    let mut allowed = RunLimits {
         step_groups: Some((1..=first.step_groups).collect()),
         ..request.allowed.clone()
     };
     fails(&allowed)?;
     for workers in 1..=2 {
-        let fewer = Allowed {
+        let fewer = RunLimits {
             workers,
             ..allowed.clone()
         };
@@ -72,7 +72,7 @@ fn shrink_by(
     let (mut enough, mut too_few) = (fails(&allowed)?.faults.total(), None::<u64>);
     while too_few.map_or(enough > 0, |few| few + 1 < enough) {
         let faults = too_few.map_or(0, |few| few.midpoint(enough));
-        if fails(&Allowed {
+        if fails(&RunLimits {
             faults,
             ..allowed.clone()
         })
@@ -87,7 +87,7 @@ fn shrink_by(
     Some(allowed)
 }
 
-/// What a violation is called, without its particulars.
+/// The kind of a violation: its text without particulars.
 fn kind(report: &SimulationReport) -> Option<String> {
     let violation = report.violation.as_ref()?;
     Some(
@@ -106,7 +106,6 @@ mod tests {
     use super::*;
     use crate::fault::FaultCounts;
 
-    /// A run of nine faults and of eight things that the client does, which fails if all of this is left.
     fn fails_with(
         faults: u64,
         step_groups: &'static [usize],
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failure_needs_is_left_and_nothing_else() {
+    fn shrinking_keeps_only_what_the_failure_needs() {
         static NEEDED: [FaultKind; 1] = [FaultKind::ALL[1]];
         let [first, second, ..] = FaultKind::ALL;
         let shrunk = |run: &dyn Fn(&RunRequest) -> SimulationReport| {

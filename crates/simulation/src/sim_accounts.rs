@@ -1,14 +1,15 @@
-//! The accounts of a run: `main`, and in the world of the releases another one, with its own faults and its own clock.
+//! The accounts of a run: `main`, and in the `releases` world a second one with its own faults and its own clock.
 //!
-//! No table and no container has the same name in both but evenkeel's own, whose keys tell whose rows they are, and those that views
-//! may spread, which [`Placement`](evenkeel_account::company::Placement) tells apart: one mirror, one history and one judge see both.
+//! Tables and containers have different names in the two accounts, with two exceptions. Evenkeel's own tables have keys
+//! that identify the owner of a row, and views that may be spread are distinguished by
+//! [`Placement`](evenkeel_account::company::Placement). So one mirror, one history and one judge cover both accounts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::encryption::SimulatedVault;
 use super::oracle::Tables;
-use super::sealed::SimulatedVault;
 use super::world::Blobs;
 use evenkeel_account::{FaultPolicy, SimWorld};
 use evenkeel_model::{AccountName, Row};
@@ -16,19 +17,16 @@ use evenkeel_storage::Account;
 
 use evenkeel_account::company::{abroad, container, located, table};
 
-/// The numbers of the other account's operations begin beyond all others.
+/// Operations of the second account are numbered from here on.
 const NUMBERS: u64 = 1 << 40;
 
-/// The accounts.
 #[derive(Clone)]
 pub(super) struct SimulatedAccounts {
     pub(super) main: SimWorld,
     pub(super) abroad: Option<SimWorld>,
-    /// Key-encryption keys.
     pub(super) vault: Arc<SimulatedVault>,
 }
 
-/// The fault policy of each account.
 #[derive(Clone)]
 pub(super) struct FaultPolicies {
     pub(super) main: Arc<dyn FaultPolicy>,
@@ -36,7 +34,6 @@ pub(super) struct FaultPolicies {
 }
 
 impl FaultPolicies {
-    /// The same for both.
     pub(super) fn same(policy: Arc<dyn FaultPolicy>) -> Self {
         Self {
             main: Arc::clone(&policy),
@@ -46,7 +43,6 @@ impl FaultPolicies {
 }
 
 impl SimulatedAccounts {
-    /// Of one account, or of two.
     pub(super) fn new(main: SimWorld, abroad: Option<SimWorld>) -> Self {
         if let Some(abroad) = &abroad {
             abroad.number_from(NUMBERS);
@@ -58,7 +54,6 @@ impl SimulatedAccounts {
         }
     }
 
-    /// The accounts as a caller sees them.
     pub(super) fn for_caller(&self, caller: u32, policies: &FaultPolicies) -> Self {
         let abroad = self
             .abroad
@@ -71,7 +66,6 @@ impl SimulatedAccounts {
         }
     }
 
-    /// The accounts, by name.
     pub(super) fn accounts(&self) -> BTreeMap<AccountName, Account> {
         let abroad = self.abroad.iter().map(|world| (abroad(), world.account()));
         [(AccountName::main(), self.main.account())]
@@ -90,14 +84,14 @@ impl SimulatedAccounts {
             .chain(self.abroad.iter().map(|world| (abroad(), world)))
     }
 
-    /// The rows of a table, in whichever account it lies.
     pub(super) fn rows(&self, name: &str) -> Vec<Row> {
         self.each()
             .flat_map(|world| world.rows(&table(name)))
             .collect()
     }
 
-    /// The rows of every table of these, each table of an account by the name that it goes by.
+    /// The rows of all these tables. A table of the second account has the name that [`located`](evenkeel_account::company::located)
+    /// returns.
     pub(super) fn tables(&self, names: &[&str]) -> Tables {
         let mut tables = Tables::new();
         for (name, (account, world)) in names
@@ -112,7 +106,6 @@ impl SimulatedAccounts {
         tables
     }
 
-    /// The blobs of a container, likewise.
     pub(super) fn blobs(&self, name: &str) -> Blobs {
         let of = |(account, world): (AccountName, &SimWorld)| {
             let place = located(&account, name);
@@ -124,12 +117,10 @@ impl SimulatedAccounts {
         self.named().flat_map(of).collect()
     }
 
-    /// When the last request that is still on its way arrives.
     pub(super) fn last_arrival(&self) -> Option<Duration> {
         self.each().filter_map(SimWorld::last_arrival).max()
     }
 
-    /// Executes what has arrived by now.
     pub(super) fn catch_up(&self) {
         self.each().for_each(SimWorld::catch_up);
     }

@@ -1,4 +1,4 @@
-//! Changes in words, for the story of a run.
+//! Describes changes for the story of a run.
 
 use evenkeel_account::ObservedChange;
 use evenkeel_model::{Row, body};
@@ -61,7 +61,10 @@ pub(super) fn change(change: &ObservedChange) -> String {
             queue,
             id,
             dequeue_count,
-        } => format!("  {queue} {} got for the {dequeue_count}. time", short(id)),
+        } => format!(
+            "  {queue} {} received, dequeue count {dequeue_count}",
+            short(id)
+        ),
         ObservedChange::Updated { queue, id, text } => {
             format!("~ {queue} {} {}", short(id), readable(text))
         }

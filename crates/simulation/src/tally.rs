@@ -1,26 +1,22 @@
-//! Many runs together.
+//! Statistics of many runs.
 
 use std::time::Duration;
 
 use super::fault::{FaultCounts, FaultKind};
+use super::rare_event::{RareEvent, RareEvents};
 use super::run::SimulationReport;
-use super::scene::{Scene, Scenes};
 use super::world::World;
 use evenkeel_account::{Execution, ObservedChange};
 
-/// What was asked of one partition in one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Together {
-    /// Transactions that wrote several rows.
+pub struct GroupedRequests {
     pub writes: u64,
-    /// Those of them that arrived when their sender had given them up.
+    /// Those that arrived after their sender had given them up.
     pub late: u64,
-    /// Ranges that were read.
     pub reads: u64,
 }
 
-impl Together {
-    /// Adds what an operation was.
+impl GroupedRequests {
     pub(super) fn add(&mut self, execution: &Execution<'_>) {
         let rows = execution
             .changes
@@ -39,63 +35,45 @@ impl Together {
     }
 }
 
-/// Many runs together.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Runs.
     pub seeds: u64,
-    /// The runs that failed: seed and what was wrong.
     pub failed: Vec<(u64, String)>,
-    /// What was injected.
     pub faults: FaultCounts,
-    /// Operations that were executed.
     pub operations: u64,
-    /// Those of them that looked at a queue and changed nothing.
+    /// Those that read a queue and changed nothing.
     pub polls: u64,
-    /// What was asked of one partition in one request.
-    pub together: Together,
-    /// What was seen that is rare.
-    pub scenes: Scenes,
-    /// Messages from clients.
+    pub together: GroupedRequests,
+    pub rare_events: RareEvents,
     pub jobs: u64,
-    /// Jobs that workers have queued.
     pub sent_on: u64,
-    /// Messages done, rechecks included.
     pub done: u64,
-    /// Messages poisoned.
     pub poisoned: u64,
-    /// Deliveries beyond a message's first.
+    /// Deliveries after a message's first.
     pub redelivered: u64,
-    /// Second looks that were queued.
     pub rechecks: u64,
     /// Late inserts that brought something back: the known limit.
     pub resurrections: u64,
-    /// Virtual time of all runs.
     pub virtual_time: Duration,
-    each: Vec<Each>,
+    each: Vec<RunMeasures>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Each {
+struct RunMeasures {
     jobs: u64,
     operations: u64,
     faults: u64,
     drained_after: Duration,
 }
 
-/// The run in the middle, of each figure by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Median {
-    /// Messages from clients.
     pub jobs: u64,
-    /// Operations that did something.
     pub operations: u64,
-    /// Faults.
     pub faults: u64,
 }
 
 impl Tally {
-    /// Adds a run.
     pub fn add(&mut self, report: &SimulationReport) {
         self.seeds += 1;
         if let Some(violation) = &report.violation {
@@ -105,7 +83,7 @@ impl Tally {
         self.operations += report.operations;
         self.polls += report.polls;
         self.together.absorb(report.together);
-        self.scenes.absorb(&report.scenes);
+        self.rare_events.absorb(&report.rare_events);
         self.jobs += report.jobs;
         self.sent_on += report.sent_on;
         self.done += report.done;
@@ -114,7 +92,7 @@ impl Tally {
         self.rechecks += report.rechecks;
         self.resurrections += report.resurrections;
         self.virtual_time += report.virtual_time;
-        self.each.push(Each {
+        self.each.push(RunMeasures {
             jobs: report.jobs,
             operations: report.operations - report.polls,
             faults: report.faults.total(),
@@ -122,7 +100,6 @@ impl Tally {
         });
     }
 
-    /// Adds other runs.
     pub fn absorb(&mut self, other: Self) {
         let Self {
             seeds,
@@ -131,7 +108,7 @@ impl Tally {
             operations,
             polls,
             together,
-            scenes,
+            rare_events,
             jobs,
             sent_on,
             done,
@@ -149,7 +126,7 @@ impl Tally {
         self.operations += operations;
         self.polls += polls;
         self.together.absorb(together);
-        self.scenes.absorb(&scenes);
+        self.rare_events.absorb(&rare_events);
         self.jobs += jobs;
         self.sent_on += sent_on;
         self.done += done;
@@ -161,23 +138,24 @@ impl Tally {
         self.each.extend(each);
     }
 
-    /// The kinds of faults of this world that no run has met: then this many runs say less than they seem to.
+    /// The kinds of faults of this world that no run has met. These runs then prove less than they seem to.
     pub fn never_hit(&self, world: World) -> Vec<FaultKind> {
         FaultKind::ALL
             .into_iter()
-            .filter(|fault| fault.strikes_in(world) && self.faults.of(*fault) == 0)
+            .filter(|fault| fault.occurs_in(world) && self.faults.of(*fault) == 0)
             .collect()
     }
 
-    /// What runs of a world should have seen, and none has.
-    pub fn never_seen(&self, world: World) -> Vec<Scene> {
-        Scene::ALL
+    /// Rare events that should occur in runs of a world, and did not.
+    pub fn never_seen(&self, world: World) -> Vec<RareEvent> {
+        RareEvent::ALL
             .into_iter()
-            .filter(|scene| scene.belongs_to(world) && self.scenes.of(*scene) == 0)
+            .filter(|rare_event| {
+                rare_event.belongs_to(world) && self.rare_events.of(*rare_event) == 0
+            })
             .collect()
     }
 
-    /// The run in the middle, of each figure by itself.
     pub fn median(&self) -> Median {
         Median {
             jobs: self.quantile(0.5, |each| each.jobs),
@@ -191,7 +169,11 @@ impl Tally {
         self.quantile(share, |each| each.drained_after)
     }
 
-    fn quantile<T: Ord + Default + Copy>(&self, share: f64, figure: impl Fn(&Each) -> T) -> T {
+    fn quantile<T: Ord + Default + Copy>(
+        &self,
+        share: f64,
+        figure: impl Fn(&RunMeasures) -> T,
+    ) -> T {
         let mut figures: Vec<T> = self.each.iter().map(figure).collect();
         figures.sort_unstable();
         #[expect(

@@ -1,33 +1,32 @@
-//! What may be done to a primary, judged at the very operation that does it:
+//! The rules for writes of a primary, checked at each operation:
 //!
-//! * A worker acts for a job only that it runs, or ran when the request was sent.
-//! * A put writes what it says over what was there, merged by an implementation of its own, and only what its condition allows.
-//! * An archive, a move and a restore write what the other place said since their first delivery. A restore and a move never write
-//!   over what somebody else has created.
-//! * Whatever else a worker writes leaves the content as it was.
-//! * A primary is deleted for a delete job that has not deleted one before and, delivered again, leaves alone what was created since;
-//!   or when its very content lies in the archive, or where the job has moved it.
-//! * An archived row is deleted when its very content has been restored since it was written. The job that has copied it there may
-//!   delete it too, where nobody has deleted by it.
-//! * What a client has merged by itself into what a job had left is nobody's older write: a delete job leaves it alone as any later
-//!   write, and the job behind the rest writes over it no more.
-//! * What was archived or moved, and so lies there alone, is not overwritten by a job that has taken anything there and seen it go; nor
-//!   is what was archived by a job that was enqueued in a later second than the one that writes.
-//! * A primary is created for a job that asks for it and runs: deletes stay deleted.
+//! * A worker acts only for a job that it runs, or ran when the request was sent.
+//! * A put writes its own content over the existing one, merged by a second implementation, and only if its condition allows it.
+//! * An archive, a move and a restore write what the other place contained since their first delivery. A restore and a move never
+//!   overwrite what somebody else has created.
+//! * Other writes of a worker leave the content unchanged.
+//! * A primary is deleted for a delete job that has not deleted one before. A redelivery leaves alone what was created since. A primary is
+//!   also deleted if exactly its content is in the archive, or where the job has moved it.
+//! * An archived row is deleted if exactly its content was restored since it was written. The job that has copied it there may delete it,
+//!   too, unless an original was deleted because of it.
+//! * What a client has merged into a job's content counts as a later write: a delete job leaves it alone, and the job that wrote the rest
+//!   does not overwrite it.
+//! * Content that was archived or moved, and therefore exists only there, is not overwritten by a job that has copied anything there and
+//!   seen its source deleted. Content that was archived by a job of a later second than the writing job is not overwritten either.
+//! * A primary is created only for a running job that asks for it. So deletes stay deleted.
 //!
-//! A known limit: the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`, that arrives after
-//! its worker gave it up may bring back what was deleted meanwhile. Nothing conditional stops an insert. Such a resurrection is
-//! counted, where the run that sent it had a right to it then; its derived data must be right all the same.
+//! A known limit: the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`, may arrive after its
+//! worker gave it up, and bring back what was deleted in between. Nothing conditional stops an insert. Such a resurrection is counted if
+//! the run that sent it was allowed to write then. Its derived data must be right all the same.
 
-use super::asked::{EntityJob, JobCondition};
 use super::content::{Content, difference};
+use super::expectation::{EntityJob, JobCondition};
 use super::history::{Event, History, KnownPrimary, SOURCE, TARGET};
 use super::items::Properties;
 use super::ledger::{Author, Ledger};
 use evenkeel_model::Row;
 
 impl History {
-    /// Whether a worker may delete what was there.
     pub(super) fn may_delete(
         &mut self,
         event: &Event<'_>,
@@ -44,25 +43,25 @@ impl History {
         });
         let Some((author, asked)) = warranted else {
             return Err(format!(
-                "lost update: {table}{key} was deleted at version {:?}, which is nowhere else and which nobody asked to delete: {}",
+                "lost update: {table}{key} was deleted at version {:?} without a job that allows it, and there is no copy: {}",
                 before.version,
                 for_whom(&authors, ledger)
             ));
         };
         if (event.table, asked.op) == (SOURCE, "archive") {
-            self.uses(key, &before.content);
+            self.record_original_deleted(key, &before.content);
         }
         let copied_by = || self.known(TARGET, key).and_then(|kept| kept.by.as_ref());
         match asked.op {
             "delete" => ledger.has_deleted(author),
             "move" => {
                 if let Some(to) = &asked.to {
-                    self.takes(&author.message, (SOURCE, to), &before.content);
+                    self.record_source_deleted(&author.message, (SOURCE, to), &before.content);
                 }
             }
-            // Of two jobs that have copied the same version, the first cannot know that its own deletion was the one.
+            // If two jobs copied the same version, the first one cannot know that its own delete succeeded.
             "archive" if copied_by() == Some(&author.message) => {
-                self.takes(&author.message, (TARGET, key), &before.content);
+                self.record_source_deleted(&author.message, (TARGET, key), &before.content);
             }
             _ => {}
         }
@@ -76,12 +75,12 @@ impl History {
         (author, asked): (&Author, &EntityJob),
         ledger: &Ledger,
     ) -> bool {
-        // Of two messages with one job, either goes on with what the other has brought.
+        // Two messages may contain the same job. Each may continue from what the other has written.
         let brought = |there, since| {
             ledger
                 .same_job(&author.message)
                 .into_iter()
-                .any(|message| self.has_brought(message, there, &before.content, since))
+                .any(|message| self.has_written(message, there, &before.content, since))
         };
         match (event.table, asked.op) {
             (SOURCE, "delete") => ledger.may_have_deleted(author, before.last_write()),
@@ -95,7 +94,7 @@ impl History {
         }
     }
 
-    /// Whether a job has copied this into the archive, and nobody has deleted by it.
+    /// Whether a job has copied this into the archive, and no original was deleted because of it.
     fn is_unused_copy(before: &KnownPrimary, message: &str, ledger: &Ledger) -> bool {
         !before.used
             && before
@@ -104,7 +103,6 @@ impl History {
                 .is_some_and(|by| ledger.same_job(message).contains(&by.as_str()))
     }
 
-    /// Whether a worker may have written this over what was there.
     pub(super) fn may_write(
         &mut self,
         event: &Event<'_>,
@@ -120,29 +118,29 @@ impl History {
         let wrong = |why: String| {
             let (old, etag) = (before.version, &row.etag);
             Err(format!(
-                "lost update: {table}{key} at version {old:?} was overwritten by {by:?} (now at {etag}), {why}"
+                "lost update: {table}{key} at version {old:?} was overwritten by {by:?} (now at {etag}): {why}"
             ))
         };
         let Some(by) = &by else {
             return wrong(format!(
-                "which is no job and left something else: {}",
+                "the write names no job and changed the content: {}",
                 difference(content, &before.content)
             ));
         };
         let Some(asked) = Self::job(ledger, by) else {
-            return wrong("which is no job about an entity".to_owned());
+            return wrong("it is not a job for an entity".to_owned());
         };
         let authors = event.authors(ledger);
         if !authors.iter().any(|author| author.message == *by) {
             return wrong(format!(
-                "which nobody runs there, but {}",
+                "this worker did not run it; it ran {}",
                 for_whom(&authors, ledger)
             ));
         }
-        // Of two messages with one job, either may write what the other has.
+        // Two messages may contain the same job. Each may write what the other has.
         let of_another_job = |other: &String| !ledger.same_job(by).contains(&other.as_str());
         if before.by.as_ref().is_none_or(of_another_job) && !allows(asked, before) {
-            return wrong(format!("which may not: {asked:?}"));
+            return wrong(format!("the job has no permission: {asked:?}"));
         }
         let after = |other: &String| of_another_job(other) && ledger.was_enqueued_later(other, by);
         let is_own = before
@@ -151,16 +149,16 @@ impl History {
             .is_some_and(|other| !of_another_job(other));
         if is_own && before.merged.is_some() && before.content != *content {
             return wrong(format!(
-                "which had written it before a client merged into that: {}",
+                "a client merged into what this job had written: {}",
                 difference(content, &before.content)
             ));
         }
         if before.present && *table == TARGET && before.by.as_ref().is_some_and(after) {
-            return wrong("which was enqueued before the job that wrote it".to_owned());
+            return wrong("it was enqueued before the job that wrote the row".to_owned());
         }
-        if before.only && before.content != *content && self.has_taken(by) {
+        if before.only && before.content != *content && self.has_moved_away(by) {
             return wrong(
-                "which has taken another one there, and this one is nowhere else".to_owned(),
+                "the job moved another entity there, and there is no copy of this one".to_owned(),
             );
         }
         self.is_brought(event, content, before, (by, asked), ledger)
@@ -171,7 +169,6 @@ impl History {
         Ok(())
     }
 
-    /// Whether this is what the job is to write; why not, in words.
     fn is_brought(
         &self,
         event: &Event<'_>,
@@ -183,7 +180,7 @@ impl History {
         let Event { table, key, .. } = event;
         let since = ledger.first_delivered(by);
         let copied = |from: &str| {
-            if self.said_since(from, &asked.key, content, since) {
+            if self.had_content_since(from, &asked.key, content, since) {
                 return Ok(());
             }
             let known = self.known(from, &asked.key);
@@ -191,7 +188,7 @@ impl History {
                 .map(|known| difference(content, &known.content))
                 .unwrap_or_default();
             Err(format!(
-                "which has never met that in {from}{} since it was delivered: {from_there}",
+                "{from}{} has not had this content since the delivery: {from_there}",
                 asked.key
             ))
         };
@@ -199,7 +196,7 @@ impl History {
             (SOURCE, "put") if asked.key == **key => {
                 if before.by.as_deref() == Some(by) && before.present {
                     return Err(format!(
-                        "which had written something else before: {}",
+                        "it had written other content before: {}",
                         difference(content, &before.content)
                     ));
                 }
@@ -213,7 +210,7 @@ impl History {
                     Ok(())
                 } else {
                     Err(format!(
-                        "which was to write something else: {}",
+                        "it was expected to write other content: {}",
                         difference(content, &expected)
                     ))
                 }
@@ -221,12 +218,12 @@ impl History {
             (SOURCE, "restore") if asked.key == **key => copied(TARGET),
             (SOURCE, "move") if asked.to.as_ref() == Some(*key) => copied(SOURCE),
             (TARGET, "archive") if asked.key == **key => copied(SOURCE),
-            _ => Err(format!("which has no business there: {asked:?}")),
+            _ => Err(format!("it must not write this row: {asked:?}")),
         }
     }
 }
 
-/// Whether a job may write over what is there for the first time.
+/// Whether a job may overwrite existing content for the first time.
 fn allows(asked: &EntityJob, before: &KnownPrimary) -> bool {
     match (asked.op, &asked.guard) {
         ("put", Some(JobCondition::Match(wanted))) => before.etag.as_ref() == Some(wanted),
@@ -236,7 +233,6 @@ fn allows(asked: &EntityJob, before: &KnownPrimary) -> bool {
     }
 }
 
-/// The runs on whose behalf a request was sent, in words.
 pub(super) fn for_whom(authors: &[Author], ledger: &Ledger) -> String {
     let each = authors
         .iter()

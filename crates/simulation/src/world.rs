@@ -1,5 +1,5 @@
-//! Which world is simulated. What differs from one to the other is data: the catalog, what the client does, what is throttled, and
-//! who judges in the end; everybody else is the same.
+//! The choice of a world. Worlds differ only in data: the catalog, the client's script, the throttled units, and the
+//! final checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use jiff::{SignedDuration, Timestamp};
 
 use super::archives::ArchiveHistory;
-use super::client::{ClientStep, Posting};
+use super::client::{ClientStep, MessageOptions};
 use super::company_script;
 use super::fault_plan::{self, Draw, FaultPlan, FaultScope, rng};
 use super::history::History;
@@ -22,27 +22,24 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::{CollectionName, DocumentKey, Entity, EntityKey, SinkDocument};
 use evenkeel_storage::{Blob, FilePlace, Service};
 
-/// Which world is simulated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum World {
     /// Rows: copies, lists in rows, groups, properties on others, views of views, an archive.
     #[default]
     Company,
-    /// What lies elsewhere: lists in blobs, large values, wide entities, ranges; and moves, audits, backfills.
+    /// Items outside single rows: lists in blobs, large values, wide entities, ranges; and moves, audits, backfills.
     Patterns,
-    /// What leaves: logs, documents and files of archived entities, tables by date; and documents of a search index.
+    /// Archiving: logs, documents and files of archived entities, tables by date; and documents of a search index.
     Archives,
-    /// What an operator does to a running fleet: catalogs that follow each other, and two accounts.
+    /// An operator and a running fleet: successive catalogs, and two accounts.
     Releases,
 }
 
-/// A world that nobody knows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no world {0:?}: company, patterns, archives or releases")]
-pub struct NoWorld(String);
+#[error("unknown world {0:?}: expected company, patterns, archives or releases")]
+pub struct UnknownWorld(String);
 
 impl World {
-    /// Every world.
     pub const ALL: [Self; 4] = [
         Self::Company,
         Self::Patterns,
@@ -50,7 +47,6 @@ impl World {
         Self::Releases,
     ];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Company => "company",
@@ -60,7 +56,6 @@ impl World {
         }
     }
 
-    /// The employees of a seed, where they are the same whatever its shape is.
     pub(super) fn employees(self, seed: u64) -> Vec<EntityKey> {
         match self {
             Self::Company => company_script::employees(seed),
@@ -68,17 +63,16 @@ impl World {
         }
     }
 
-    /// What is throttled by itself.
-    pub(super) const fn lanes(self) -> &'static [FaultScope] {
+    pub(super) const fn scopes(self) -> &'static [FaultScope] {
         match self {
-            Self::Company => &fault_plan::LANES,
-            Self::Patterns => &patterns::LANES,
-            Self::Archives => &archives::LANES,
-            Self::Releases => &releases::LANES,
+            Self::Company => &fault_plan::SCOPES,
+            Self::Patterns => &patterns::SCOPES,
+            Self::Archives => &archives::SCOPES,
+            Self::Releases => &releases::SCOPES,
         }
     }
 
-    /// The services that refuse for a while, all of them where there is none.
+    /// The services that refuse everything for a while; `None` stands for all of them.
     pub(super) const fn services(self) -> &'static [Option<Service>] {
         match self {
             Self::Company => &[None, Some(Service::Table), Some(Service::Queue)],
@@ -106,43 +100,32 @@ impl fmt::Display for World {
 }
 
 impl FromStr for World {
-    type Err = NoWorld;
+    type Err = UnknownWorld;
 
-    fn from_str(name: &str) -> Result<Self, NoWorld> {
+    fn from_str(name: &str) -> Result<Self, UnknownWorld> {
         Self::ALL
             .into_iter()
             .find(|world| world.name() == name)
-            .ok_or_else(|| NoWorld(name.to_owned()))
+            .ok_or_else(|| UnknownWorld(name.to_owned()))
     }
 }
 
-/// A world as one seed has it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Setting {
-    /// The company.
     Company(company::Shape),
-    /// The patterns.
     Patterns(patterns::PatternsShape),
-    /// The archives.
     Archives(archives::ArchivesShape),
-    /// The releases.
     Releases(ReleasesShape),
 }
 
-/// What lies in the account in the end.
 pub(super) struct FinalState {
-    /// Rows, by table.
     pub(super) tables: Tables,
-    /// Blobs, by container and name.
     pub(super) blobs: Blobs,
-    /// Where files lie.
     pub(super) files: Vec<FilePlace>,
-    /// The documents of the search index.
     pub(super) documents: BTreeMap<DocumentKey, SinkDocument>,
 }
 
 impl FinalState {
-    /// What lies in the accounts now.
     pub(super) fn of(setting: &Setting, accounts: &SimulatedAccounts, world: &SimWorld) -> Self {
         let tables = accounts.tables(setting.tables());
         let blobs = setting
@@ -162,7 +145,6 @@ impl FinalState {
     }
 }
 
-/// Blobs, by container and name.
 pub(super) type Blobs = BTreeMap<(String, String), Blob>;
 
 impl Setting {
@@ -175,7 +157,7 @@ impl Setting {
         }
     }
 
-    /// Every table that has no date, footprints included.
+    /// All tables without a date, including footprints.
     pub(super) fn tables(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) => &company::TABLES,
@@ -185,7 +167,6 @@ impl Setting {
         }
     }
 
-    /// Every table by date that there is in the beginning.
     pub(super) const fn dated_tables(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => &[],
@@ -193,18 +174,17 @@ impl Setting {
         }
     }
 
-    /// Whether clients write employees themselves, and not by jobs alone.
+    /// Whether clients write employees directly, and not only by jobs.
     pub(super) fn has_clients_that_write(&self) -> bool {
         match self {
             Self::Company(_) => true,
             Self::Patterns(shape) => shape.has_clients_that_write(),
-            // They do, but none of these is an employee.
             Self::Archives(_) => false,
             Self::Releases(shape) => shape.last().has_clients_that_write(),
         }
     }
 
-    /// Whether the last of two who want one key has it.
+    /// Whether the last of two writers gets a key.
     pub(super) fn has_last_writer(&self) -> bool {
         match self {
             Self::Company(shape) => shape.last_writer,
@@ -213,7 +193,6 @@ impl Setting {
         }
     }
 
-    /// Every container.
     pub(super) fn containers(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) => &[],
@@ -223,7 +202,6 @@ impl Setting {
         }
     }
 
-    /// The search index, and its fields.
     #[expect(clippy::expect_used, reason = "a constant, which every run uses")]
     pub(super) fn index(&self) -> Option<(CollectionName, &'static [&'static str])> {
         match self {
@@ -235,7 +213,6 @@ impl Setting {
         }
     }
 
-    /// What is there before anything happens.
     pub(super) fn founded(&self) -> Vec<(&'static str, Entity)> {
         match self {
             Self::Company(_) => vec![("Departments", company::department())],
@@ -245,7 +222,6 @@ impl Setting {
         }
     }
 
-    /// The releases, where there are any.
     pub(super) fn releases(
         &self,
         seed: u64,
@@ -258,7 +234,6 @@ impl Setting {
         }
     }
 
-    /// The last catalog.
     pub(super) fn catalog(&self) -> Catalog {
         match self {
             Self::Company(shape) => company::catalog(*shape),
@@ -268,12 +243,11 @@ impl Setting {
         }
     }
 
-    /// Whether teams of the patterns change all the time.
     pub(super) const fn has_restless_teams(&self) -> bool {
         matches!(self, Self::Patterns(shape) if shape.is_restless())
     }
 
-    /// In which share of the seeds one host is slow, where it is not the releases that say so.
+    /// The share of seeds in which one host is slow. `releases` has its own slow hosts.
     pub(super) const fn slow_hosts(&self) -> f64 {
         match self {
             Self::Patterns(shape) if shape.is_restless() => 0.7,
@@ -282,15 +256,13 @@ impl Setting {
         }
     }
 
-    /// Whether a release falls into the busiest hour.
     pub(super) const fn rushes(&self) -> bool {
         matches!(self, Self::Releases(shape) if shape.rushes())
     }
 
-    /// What the client does, in order of time, and how it sends each message.
     pub(super) fn steps(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         let mut steps = self.script(seed, fault_plan);
-        Posting::vary(&mut steps, &Draw(&rng(seed, 9)), &fault_plan.rates);
+        MessageOptions::vary(&mut steps, &Draw(&rng(seed, 9)), &fault_plan.rates);
         if matches!(self, Self::Company(_)) {
             let notes = notes::steps(seed, fault_plan, &steps);
             steps.extend(notes);
@@ -299,17 +271,17 @@ impl Setting {
         steps
     }
 
-    /// What the client does, in order of time.
     pub(super) fn script(&self, seed: u64, fault_plan: &FaultPlan) -> Vec<ClientStep> {
         match self {
             Self::Company(shape) => company_script::steps(seed, fault_plan, shape.crowd),
             Self::Patterns(shape) => patterns::steps(seed, fault_plan, *shape),
             Self::Archives(shape) => archives::steps(seed, fault_plan, *shape),
-            Self::Releases(shape) => shape.lived_in().script(seed, fault_plan),
+            Self::Releases(shape) => shape.script_setting().script(seed, fault_plan),
         }
     }
 
-    /// What judges each change of an entity, where the company's history does not. `queues_off`: how far the clock of the queues is off.
+    /// The history that judges each change of an entity in place of the company's. `queues_off`: offset of the queues'
+    /// clock.
     pub(super) fn history(
         &self,
         steps: &[ClientStep],
@@ -325,7 +297,6 @@ impl Setting {
         }
     }
 
-    /// Judges what lies there in the end, at this time.
     pub(super) fn judge(
         &self,
         seen: &FinalState,
@@ -338,7 +309,7 @@ impl Setting {
             Self::Patterns(shape) => patterns::judge(seen, *shape, excused),
             Self::Archives(shape) => match &history.archives {
                 Some(history) => archives::judge(seen, *shape, &excused.expired, history, now),
-                None => Err("nobody has judged what became of the entities".to_owned()),
+                None => Err("the history of the entities is missing".to_owned()),
             },
             Self::Releases(shape) => shape.last().judge(seen, excused, history, now),
         }

@@ -5,28 +5,28 @@
 //! | `if c`, match guard | `true`, `false` |
 //! | `if let` | never taken |
 //! | operand of `&&` / `\|\|` | `true` / `false` |
-//! | `==`, `!=`; `matches!` that is no condition by itself | negated |
+//! | `==`, `!=`; `matches!` that is not a condition itself | negated |
 //! | `<`, `<=`, `>`, `>=` | with or without equality |
 //! | `+`, `-` | exchanged |
-//! | a statement: call, assignment | left out |
-//! | an arm before `_` | left out |
-//! | a match arm | answers like the next one, where that one binds nothing and is a plain value |
+//! | a statement: call, assignment | removed |
+//! | an arm before `_` | removed |
+//! | a match arm | returns the result of the next arm, if that binds nothing and is a plain value |
 //! | the body of a function | returns a default of its type |
 //!
-//! An operand that is a chain of the same operator is no operand: its own operands are. An expression that two operators would
-//! change alike is changed by one.
+//! An operand that is a chain of the same operator is not mutated itself, but its operands are. If two operators would make the same
+//! change, only one of them does.
 //!
-//! Left out by construction, whether or not a test would notice, since no test of behaviour can or should:
+//! These are never mutated, because no test of behavior can or should notice:
 //!
 //! | class | reason |
 //! |---|---|
-//! | `tracing` and `metrics` macros, with their arguments; functions and `if` blocks that contain nothing else, and calls of these | figures and texts for operators; their names have a test of their own |
+//! | `tracing` and `metrics` macros, with their arguments; functions and `if` blocks that contain nothing else, and calls of these | numbers and texts for operators; their names have a test of their own |
 //! | `impl Display`, `Debug`, `Error` | texts |
-//! | `extra_rounds` of a summary | a figure that is only printed and measured |
-//! | `debug_assert!` and its like | a check, not behaviour; absent in releases |
-//! | arguments of `with_capacity`, calls of `reserve` | hints of capacity: memory, no value |
+//! | `extra_rounds` of a summary | a number that is only printed and measured |
+//! | `debug_assert!` and similar | a check, not behavior; absent in releases |
+//! | arguments of `with_capacity`, calls of `reserve` | hints about memory, without an effect on values |
 //! | calls of `yield_now` | fairness between tasks, which a paused clock does not show |
-//! | constants and statics | they cannot ask a switch |
+//! | constants and statics | they cannot read a switch |
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -39,34 +39,29 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, ReturnType, Stmt, Type};
 
-/// One mutant.
 #[derive(Debug, Clone)]
 pub struct Mutant {
     /// Path below the root, with `/`.
     pub file: String,
-    /// Line of the original.
     pub line: usize,
-    /// Function it is in.
     pub function: String,
-    /// What it does.
+    /// Description of the change.
     pub does: String,
-    /// How the text changes; `{}` stands for the mutant's number.
+    /// The edits; `{}` stands for the mutant's number.
     pub edits: Vec<Edit>,
 }
 
-/// A change of the text.
 #[derive(Debug, Clone)]
 pub struct Edit {
     /// Replaced bytes; empty for an insertion.
     pub range: Range<usize>,
-    /// Text in their place.
     pub text: String,
-    /// Whether the insertion ends a wrap, and so comes before those that begin at the same place.
+    /// Whether the insertion ends a wrap, so that it comes before those that begin at the same place.
     pub closes: bool,
 }
 
 impl Mutant {
-    /// Its name, which outlives changes elsewhere in the file.
+    /// A name that does not depend on other parts of the file.
     pub fn name(&self) -> String {
         format!("{} {}: {}", self.file, self.function, self.does)
     }
@@ -82,7 +77,7 @@ impl fmt::Display for Mutant {
     }
 }
 
-/// Every mutant of the files under these prefixes.
+/// All mutants of the files with these path prefixes.
 pub fn mutants(root: &Path, subjects: &[&str]) -> Result<Vec<Mutant>> {
     let mut files = Vec::new();
     for subject in subjects {
@@ -132,7 +127,7 @@ struct Finder<'s> {
     source: &'s str,
     reporting: &'s Reporting,
     functions: Vec<String>,
-    /// Where an expression begins and ends that is constant in some mutant: to negate it would say the same.
+    /// Ranges of expressions that are constant in some mutant. Negating them would be equivalent.
     covered: BTreeSet<(usize, usize)>,
     found: Vec<Mutant>,
 }
@@ -166,7 +161,7 @@ impl Finder<'_> {
         });
     }
 
-    /// The expression within other text.
+    /// Wraps the expression in other text.
     fn wrap(&mut self, expr: &impl Spanned, does: String, before: &str, after: &str) {
         let range = bytes(expr.span());
         let edits = vec![
@@ -211,7 +206,7 @@ impl Finder<'_> {
         self.always(expr, false);
     }
 
-    /// Both operands of `&&` are true once, or of `||` false. A chain's operands are those of its links.
+    /// Mutates both operands: to true for `&&`, to false for `||`. The operands of a chain are those of its links.
     fn operands(&mut self, chain: &syn::ExprBinary) {
         for operand in [&chain.left, &chain.right] {
             let continues = matches!(&**operand, Expr::Binary(inner) if same(&inner.op, &chain.op));
@@ -221,7 +216,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Arms that answer like the one after them.
+    /// Arms that return the result of the next arm.
     fn exchanged(&mut self, arms: &[syn::Arm]) {
         for pair in arms.windows(2) {
             let [arm, next] = pair else { continue };
@@ -234,7 +229,7 @@ impl Finder<'_> {
             {
                 continue;
             }
-            // `{}` would be taken for the mutant's number.
+            // `{}` would be replaced by the mutant's number.
             let answer = self.short(&other).replace("{}", "()");
             let does = format!(
                 "`{}` answers `{answer}`",
@@ -256,7 +251,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Statements of the classes that are left out.
+    /// Whether a statement belongs to a class that is never mutated.
     fn is_left_out(&self, expr: &Expr) -> bool {
         let range = bytes(expr.span());
         let text = self.text(&range);
@@ -273,7 +268,7 @@ impl Finder<'_> {
     fn body(&mut self, signature: &syn::Signature, block: &syn::Block) {
         if signature.constness.is_some() {
             let range = bytes(signature.constness.span());
-            // Without `const` a switch can be asked; see `weave` for those that must stay constant.
+            // Without `const` the function can read a switch. See `weave` for functions that must stay constant.
             self.found.push(Mutant {
                 file: self.file.clone(),
                 line: signature.span().start().line,
@@ -306,7 +301,7 @@ impl Finder<'_> {
     }
 }
 
-/// What stands for a `const fn` that loses its `const`: no mutant, but needed by those in its body.
+/// The pseudo-mutant that removes `const` from a function. The mutants in its body need it.
 pub const UNCONST: &str = "is not const";
 
 fn has_let(expr: &Expr) -> bool {
@@ -321,7 +316,7 @@ fn same(one: &BinOp, other: &BinOp) -> bool {
     std::mem::discriminant(one) == std::mem::discriminant(other)
 }
 
-/// Whether a pattern gives names to parts of its value.
+/// Whether a pattern binds parts of its value.
 fn binds(pattern: &syn::Pat) -> bool {
     #[derive(Default)]
     struct Names(bool);
@@ -338,7 +333,7 @@ fn binds(pattern: &syn::Pat) -> bool {
     names.0
 }
 
-/// A value that may stand anywhere: names, literals, and calls on these.
+/// A value that is valid anywhere: names, literals, and calls on these.
 fn is_plain(expr: &Expr) -> bool {
     match expr {
         Expr::Path(_) | Expr::Lit(_) | Expr::Continue(_) => true,
@@ -350,7 +345,7 @@ fn is_plain(expr: &Expr) -> bool {
     }
 }
 
-/// Functions that do nothing but report.
+/// Functions that only report.
 #[derive(Default)]
 struct Reporting(BTreeSet<String>);
 
@@ -368,7 +363,7 @@ impl Reporting {
         }
     }
 
-    /// Whether a block reports, and nothing else.
+    /// Whether a block only reports.
     fn is(&self, block: &syn::Block) -> bool {
         let mut speaks = false;
         let only = block.stmts.iter().all(|stmt| match stmt {
@@ -405,10 +400,10 @@ impl<'ast> Visit<'ast> for Reporting {
     }
 }
 
-/// An expression that neither waits nor gives up.
+/// An expression without `await` and early return.
 fn is_calm(expr: &Expr) -> bool {
-    struct Calm(bool);
-    impl Visit<'_> for Calm {
+    struct NoExit(bool);
+    impl Visit<'_> for NoExit {
         fn visit_expr_await(&mut self, _: &syn::ExprAwait) {
             self.0 = false;
         }
@@ -416,12 +411,12 @@ fn is_calm(expr: &Expr) -> bool {
             self.0 = false;
         }
     }
-    let mut calm = Calm(true);
+    let mut calm = NoExit(true);
     calm.visit_expr(expr);
     calm.0
 }
 
-/// Whether a macro speaks to operators.
+/// Whether a macro reports to operators.
 fn reports(mac: &syn::Macro) -> bool {
     let words: Vec<String> = mac
         .path
@@ -444,7 +439,7 @@ fn reports(mac: &syn::Macro) -> bool {
         .contains(&last)
 }
 
-/// Values that a function of this type may return in place of its own.
+/// Default values for a function of this type.
 fn defaults(output: &ReturnType) -> Vec<&'static str> {
     match output {
         ReturnType::Default => vec!["()"],
@@ -550,7 +545,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         self.functions.pop();
     }
 
-    // Constants cannot ask a switch.
+    // Constants cannot read a switch.
     fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
     fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
     fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
@@ -600,7 +595,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr_binary(&mut self, expr: &'ast syn::ExprBinary) {
         let range = bytes(expr.span());
         match &expr.op {
-            // The whole chain, where it is asked from its outermost link.
+            // The whole chain, visited from its outermost link.
             BinOp::And(_) | BinOp::Or(_) => self.operands(expr),
             BinOp::Eq(_) | BinOp::Ne(_) => {
                 let does = format!("not `{}`", self.short(&range));

@@ -1,4 +1,4 @@
-//! Planted bugs, each in the suites that reach it, until one of them notices.
+//! Planted bugs, each tried in its suites until one of them notices.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,33 +9,31 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::planted::{self, Bug, Caught, Found};
-use crate::suites::{Ended, Suite, failure};
+use crate::planted::{self, Bug, BugPlace, Caught};
+use crate::suites::{Suite, SuiteEnd, failure};
 use crate::{tree, weave};
 
-/// Seeds of each world, from where and how many: the first alone must catch those that are caught soon.
+/// First seed and number of seeds per world. The first range alone must catch the bugs marked `soon`.
 const SEEDS: [(u64, u64); 5] = [(0, 40), (40, 120), (160, 340), (500, 500), (1_000, 1_000)];
 const WORLDS: [&str; 3] = ["company", "patterns", "releases"];
-/// The exhaustive search where nothing but races goes wrong.
+/// The exhaustive search with races only.
 const SEARCH: &str = "--explore --only nothing --executions 20000 --threads 1";
 
-/// Bugs to be caught.
 pub struct Bugs {
-    /// Every one: the index of each is its number.
+    /// All bugs; the index is a bug's number.
     all: Vec<Bug>,
-    places: Vec<Found>,
+    places: Vec<BugPlace>,
     chosen: Vec<usize>,
-    /// The first seeds are enough for those that are chosen.
+    /// The first seeds are enough for the chosen bugs.
     few: bool,
 }
 
-/// What caught a bug.
-struct Catch {
+struct Detection {
     by: String,
     after: f64,
 }
 
-/// Those with these names; without a name all that something is to catch, or those that are caught soon.
+/// The bugs with these names; without a name all except unmet ones, or those marked `soon`.
 pub fn chosen(root: &Path, soon: bool, names: &[String]) -> Result<Bugs> {
     let file = root.join("scripts/mutants.d/planted");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
@@ -66,7 +64,6 @@ pub fn chosen(root: &Path, soon: bool, names: &[String]) -> Result<Bugs> {
 }
 
 impl Bugs {
-    /// Prints them.
     pub fn print(&self) {
         for bug in &self.chosen {
             let Bug { name, words, .. } = &self.all[*bug];
@@ -74,7 +71,7 @@ impl Bugs {
         }
     }
 
-    /// Builds, and tries each.
+    /// Builds, and tries each bug.
     pub fn hunt(&self, root: &Path, threads: usize) -> Result<ExitCode> {
         let (began, tree) = (Instant::now(), tree::folder_of_planted(root));
         let simulate = weave::build_planted(root, &tree, &self.places, self.few)?;
@@ -95,7 +92,7 @@ impl Bugs {
             }
             let baseline = suite
                 .baseline(&records.join(number.to_string()))
-                .with_context(|| format!("without a bug: {}", suite.name))?;
+                .with_context(|| format!("the suite fails without a bug: {}", suite.name))?;
             let reaching: Vec<usize> = open
                 .into_iter()
                 .filter(|bug| baseline.reached.contains(bug))
@@ -107,18 +104,18 @@ impl Bugs {
                         while let Some(bug) = reaching.get(next.fetch_add(1, Ordering::Relaxed)) {
                             let started = Instant::now();
                             let by = match suite.with(*bug, &baseline) {
-                                (Ended::Well, _) => continue,
-                                (Ended::Badly, said) => {
+                                (SuiteEnd::Well, _) => continue,
+                                (SuiteEnd::Badly, said) => {
                                     failure(&said).unwrap_or("it ends").to_owned()
                                 }
-                                (Ended::Never, _) => "it does not end".to_owned(),
+                                (SuiteEnd::Never, _) => "it does not terminate".to_owned(),
                             };
                             let by = format!("{}: {by}", suite.name);
                             let after = started.elapsed().as_secs_f64();
                             let mut found = found
                                 .lock()
                                 .unwrap_or_else(std::sync::PoisonError::into_inner);
-                            found.insert(*bug, Catch { by, after });
+                            found.insert(*bug, Detection { by, after });
                         }
                     });
                 }
@@ -142,11 +139,11 @@ impl Bugs {
         }
     }
 
-    fn report(&self, caught: &BTreeMap<usize, Catch>, built: f64, tried: f64) -> ExitCode {
+    fn report(&self, caught: &BTreeMap<usize, Detection>, built: f64, tried: f64) -> ExitCode {
         let mut missed = Vec::new();
         for bug in &self.chosen {
             let Bug { name, words, .. } = &self.all[*bug];
-            if let Some(Catch { by, after }) = caught.get(bug) {
+            if let Some(Detection { by, after }) = caught.get(bug) {
                 println!("| {name} | {words} | {by:.140} | {after:.1} s |");
             } else {
                 println!("| {name} | {words} | NOT CAUGHT | |");
@@ -155,7 +152,7 @@ impl Bugs {
         }
         for bug in &self.all {
             if let Caught::Unmet(needs) = &bug.caught {
-                println!("| {} | {} | not met: {needs} | |", bug.name, bug.words);
+                println!("| {} | {} | unmet: {needs} | |", bug.name, bug.words);
             }
         }
         println!(
@@ -171,7 +168,7 @@ impl Bugs {
     }
 }
 
-/// The exhaustive search, then seeds of each world, the first ones first; and whether it is the search.
+/// The exhaustive search, then seeds of each world in order. The flag marks the search.
 fn suites(simulate: &Path, tree: &Path) -> Vec<(Suite, bool)> {
     let seeds = SEEDS.into_iter().flat_map(|(from, seeds)| {
         WORLDS.map(|world| (Suite::of_seeds(simulate, tree, world, from, seeds), false))

@@ -8,10 +8,10 @@
 //!   report ◀── survivors ◀── each mutant: the suites that reach it, the cheapest first, under a timeout
 //! ```
 //!
-//! With `--planted`, the bugs of `scripts/mutants.d/planted` take the place of what syn finds, and each must be caught ([`hunt`]).
+//! With `--planted`, the bugs of `scripts/mutants.d/planted` replace the mutants that syn finds, and each must be caught ([`hunt`]).
 //!
-//! One build for all mutants: a mutant costs the seconds its first failing test takes, not a compilation. Which mutants there
-//! are, and which classes are left out and why: [`find`].
+//! There is one build for all mutants, so that a mutant costs only the seconds until its first failing test. [`find`] documents which
+//! mutants there are, and which classes are excluded and why.
 
 mod find;
 mod hunt;
@@ -37,19 +37,19 @@ use crate::suites::Extent;
 /// Mutation testing of the code that decides.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Tests this many mutants, chosen by `--seed`; all where absent.
+    /// Tests this many mutants, chosen by `--seed`; all by default.
     #[arg(long)]
     sample: Option<usize>,
-    /// Order of the mutants, and so of a sample.
+    /// Order of the mutants, and thereby the choice of a sample.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Begins no further mutant after so many seconds of testing.
+    /// Begins no further mutant after this many seconds of testing.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Only mutants in files whose path contains this; several times for several.
+    /// Only mutants in files whose path contains this text. Can be repeated.
     #[arg(long)]
     file: Vec<String>,
-    /// The build holds no mutants but those of `--file`, and no suite but theirs: a faster one.
+    /// Builds only the mutants of `--file` and their suites, which is faster.
     #[arg(long, requires = "file")]
     narrow: bool,
     /// Only the mutants with these numbers.
@@ -58,45 +58,46 @@ struct Args {
     /// Lists the mutants, or those of the sample, and ends.
     #[arg(long)]
     list: bool,
-    /// Suites that mutants meet.
+    /// Suites in which mutants are tested.
     #[arg(long, value_enum, default_value_t = Extent::Sweeps)]
     suites: Extent,
-    /// Of the sweeps that reach a mutant, as many as take so many seconds without it, the shortest first.
+    /// Limits the sweeps per mutant to those that together take this many seconds without it, the shortest first.
     #[arg(long, default_value_t = 60)]
     sweeps: u64,
     /// Builds and ends.
     #[arg(long)]
     build: bool,
-    /// Goes on with the last build; neither the sources nor what was built may have changed since.
+    /// Continues with the last build. Neither the sources nor the build may have changed since.
     #[arg(long, conflicts_with = "build")]
     built: bool,
-    /// Runs at once; every core where absent.
+    /// Number of concurrent runs; one per core by default.
     #[arg(long)]
     threads: Option<usize>,
-    /// Prints the result as JSON on standard output, beside the text on standard error.
+    /// Prints the result as JSON on standard output, in addition to the text on standard error.
     #[arg(long)]
     json: bool,
-    /// Mutants that are known to be killed, one name without its line in each line: they come first. Names that are gone are passed over.
+    /// File with the names of mutants that are known to be killed, one per line without the line number. They are
+    /// tested first. Unknown names are skipped.
     #[arg(long)]
     known: Option<PathBuf>,
-    /// Fails where fewer than this percentage of the tested mutants is killed; of those in `--known` alone, where that is given.
+    /// Fails if less than this percentage of the tested mutants is killed. With `--known`, only those mutants count.
     #[arg(long, default_value_t = 0)]
     at_least: usize,
-    /// Survivors are written to this file, one line each.
+    /// Writes the survivors to this file, one per line.
     #[arg(long)]
     survivors: Option<PathBuf>,
-    /// Planted bugs (`scripts/mutants.d/planted`) in place of mutants: each must be caught.
+    /// Tests planted bugs (`scripts/mutants.d/planted`) instead of mutants. Each must be caught.
     #[arg(long)]
     planted: bool,
-    /// Of the planted bugs, those that the first seeds or the exhaustive search catch.
+    /// Only the planted bugs that the first seeds or the exhaustive search catch.
     #[arg(long, requires = "planted")]
     soon: bool,
-    /// Of the planted bugs, these by their names; several times for several.
+    /// Only the planted bugs with these names. Can be repeated.
     #[arg(long, requires = "planted")]
     bug: Vec<String>,
 }
 
-/// The code under mutation, as prefixes of paths.
+/// The mutated code, as path prefixes.
 const SUBJECTS: &[&str] = &[
     "crates/engine/src/",
     "crates/worker/src/decide.rs",
@@ -150,7 +151,7 @@ fn main() -> Result<ExitCode> {
         weave::build(&root, &tree, all, args.suites)?
     };
     eprintln!(
-        "{} mutants, {} more dropped: they do not compile; built in {:.0} s",
+        "{} mutants, {} more dropped, because they do not compile; built in {:.0} s",
         built.alive.len(),
         built.dropped,
         began.elapsed().as_secs_f64()
@@ -205,7 +206,7 @@ fn main() -> Result<ExitCode> {
     }
     let percentage = tested.percentage(|mutant| known.is_empty() || known.contains(&mutant.name()));
     if !known.is_empty() {
-        eprintln!("of those that are known to be killed: {percentage}%");
+        eprintln!("{percentage}% of the mutants known to be killed");
     }
     Ok(if percentage >= args.at_least {
         ExitCode::SUCCESS
@@ -214,8 +215,8 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-/// The mutants to test, in an order that the seed and each mutant's name decide: a bound on time leaves a fair sample, and a change
-/// of the code leaves the order of all others as it was.
+/// The mutants to test. Their order depends only on the seed and each mutant's name. So a time limit leaves a fair
+/// sample, and a change of the code does not change the order of all others.
 fn choose<'m>(args: &Args, mutants: impl Iterator<Item = (&'m usize, &'m Mutant)>) -> Vec<usize> {
     let mutants =
         mutants.filter(|(number, _)| args.mutant.is_empty() || args.mutant.contains(number));

@@ -1,34 +1,31 @@
-//! Planted bugs: what `scripts/mutants.d/planted` declares, and where it is in the sources. `tests/it/planted.rs` reads this file too: a change
-//! of the program that takes a bug's place away fails at once.
+//! Planted bugs: parses `scripts/mutants.d/planted` and finds the texts in the sources. `tests/it/planted.rs` includes
+//! this file, so that a change of the program that removes such a text fails at once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A rule that is dropped.
+/// A dropped rule.
 #[derive(Debug)]
 pub(crate) struct Bug {
     pub(crate) name: String,
     pub(crate) caught: Caught,
-    /// What the program does then.
+    /// The program's behavior without the rule.
     pub(crate) words: String,
     places: Vec<Place>,
 }
 
-/// What catches a bug.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Caught {
     /// The first seeds of a world.
     Soon,
-    /// Seeds.
     Seeds,
     /// The exhaustive search.
     Search,
-    /// Nothing that runs, and what it would need.
+    /// None of these; the text states what would catch it.
     Unmet(String),
 }
 
-/// A change of the text of a function.
 #[derive(Debug, Default)]
 struct Place {
     package: String,
@@ -37,20 +34,17 @@ struct Place {
     with: String,
 }
 
-/// A place in the sources.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct BugPlace {
     /// The index of its bug.
     pub(crate) bug: usize,
     /// Path below the root.
     pub(crate) file: String,
-    /// What is replaced.
     pub(crate) range: Range<usize>,
-    /// The text in its place.
     pub(crate) text: String,
 }
 
-/// The bugs that are declared. What is wrong with a line, in words.
+/// Parses the declared bugs. The error names the first invalid line.
 pub(crate) fn declared(text: &str) -> Result<Vec<Bug>, String> {
     let mut bugs: Vec<Bug> = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -59,7 +53,7 @@ pub(crate) fn declared(text: &str) -> Result<Vec<Bug>, String> {
             _ if !line.starts_with(' ') => header(line).map(|bug| bugs.push(bug)),
             _ => bugs.last_mut().and_then(|bug| bug.take(line.trim_start())),
         };
-        known.ok_or_else(|| format!("line {} of the planted bugs: {line}", at + 1))?;
+        known.ok_or_else(|| format!("invalid line {} of the planted bugs: {line}", at + 1))?;
     }
     Ok(bugs)
 }
@@ -83,7 +77,7 @@ fn header(line: &str) -> Option<Bug> {
 }
 
 impl Bug {
-    /// Takes an indented line in.
+    /// Parses an indented line.
     fn take(&mut self, line: &str) -> Option<()> {
         match (line.split_at_checked(2)?, &mut self.caught) {
             (("? ", words), Caught::Unmet(needs)) => words.clone_into(needs),
@@ -109,8 +103,8 @@ fn add(text: &mut String, line: &str) {
     text.push_str(line);
 }
 
-/// Every place of these bugs. What is wrong with others, in words.
-pub(crate) fn find(root: &Path, bugs: &[Bug]) -> Result<Vec<Found>, Vec<String>> {
+/// Finds the places of these bugs. The error lists all places that are missing or ambiguous.
+pub(crate) fn find(root: &Path, bugs: &[Bug]) -> Result<Vec<BugPlace>, Vec<String>> {
     let mut crates = BTreeMap::new();
     let (mut all, mut wrong) = (Vec::new(), Vec::new());
     for (number, bug) in bugs.iter().enumerate() {
@@ -121,11 +115,11 @@ pub(crate) fn find(root: &Path, bugs: &[Bug]) -> Result<Vec<Found>, Vec<String>>
             let sources: &Vec<Source> = crates
                 .entry(&place.package)
                 .or_insert_with(|| Source::of_crate(root, &place.package));
-            let hits: Vec<Found> = sources
+            let hits: Vec<BugPlace> = sources
                 .iter()
                 .flat_map(|source| {
                     let ranges = source.hits(&place.find, &place.function).into_iter();
-                    ranges.map(|range| Found {
+                    ranges.map(|range| BugPlace {
                         bug: number,
                         file: source.file.clone(),
                         range,
@@ -137,7 +131,7 @@ pub(crate) fn find(root: &Path, bugs: &[Bug]) -> Result<Vec<Found>, Vec<String>>
                 all.extend(hits);
             } else {
                 wrong.push(format!(
-                    "{}: {}::{} has this {} times, expected once: {}",
+                    "{}: {}::{} has this text {} times, expected once: {}",
                     bug.name,
                     place.package,
                     place.function,
@@ -166,11 +160,10 @@ pub(crate) fn find(root: &Path, bugs: &[Bug]) -> Result<Vec<Found>, Vec<String>>
     }
 }
 
-/// A file.
 struct Source {
     file: String,
     text: String,
-    bare: Bare,
+    bare: CompactText,
 }
 
 impl Source {
@@ -183,16 +176,16 @@ impl Source {
             let file = path.strip_prefix(root).ok()?;
             Some(Self {
                 file: file.to_string_lossy().replace('\\', "/"),
-                bare: Bare::of(&text),
+                bare: CompactText::of(&text),
                 text,
             })
         };
         paths.into_iter().filter_map(read).collect()
     }
 
-    /// Where functions of this name have this text.
+    /// The places of this text in functions of this name.
     fn hits(&self, wanted: &str, function: &str) -> Vec<Range<usize>> {
-        let wanted = Bare::of(wanted).text;
+        let wanted = CompactText::of(wanted).text;
         let hits = self.bare.text.match_indices(&wanted);
         let ranges = hits.map(|(at, hit)| self.bare.at[at]..self.bare.at[at + hit.len() - 1] + 1);
         ranges
@@ -200,7 +193,7 @@ impl Source {
             .collect()
     }
 
-    /// The function that begins last before a place.
+    /// The last function that begins before a place.
     fn function(&self, at: usize) -> Option<&str> {
         let is_name = |c: char| c.is_alphanumeric() || c == '_';
         let before = &self.text[..at];
@@ -212,13 +205,13 @@ impl Source {
     }
 }
 
-/// A text without white space and commas before closing brackets, and where each of its bytes is in the original.
-struct Bare {
+/// A text without white space and without commas before closing brackets, and the original position of each byte.
+struct CompactText {
     text: String,
     at: Vec<usize>,
 }
 
-impl Bare {
+impl CompactText {
     fn of(text: &str) -> Self {
         let mut bare = Self {
             text: String::new(),
@@ -236,7 +229,7 @@ impl Bare {
     }
 }
 
-/// The sources below a folder, without those of tests alone.
+/// The sources below a folder, without test-only files.
 fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());

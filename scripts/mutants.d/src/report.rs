@@ -1,4 +1,4 @@
-//! Verdicts as they come, and their sums: by file and in all.
+//! Verdicts as they arrive, and their sums by file and in total.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,17 +9,14 @@ use serde_json::{Value, json};
 use crate::find::Mutant;
 use crate::suites::Verdict;
 
-/// Verdicts so far.
 pub struct Progress {
     of: usize,
     started: Instant,
     verdicts: Mutex<BTreeMap<usize, Verdict>>,
 }
 
-/// Verdicts of a finished run.
-pub struct Tested<'m>(Vec<(usize, &'m Mutant, Verdict)>);
+pub struct TestResults<'m>(Vec<(usize, &'m Mutant, Verdict)>);
 
-/// How many mutants ended how.
 #[derive(Default, Clone, Copy)]
 struct Sums {
     killed: usize,
@@ -28,7 +25,6 @@ struct Sums {
 }
 
 impl Progress {
-    /// Of so many mutants.
     pub fn of(count: usize) -> Self {
         Self {
             of: count,
@@ -37,7 +33,6 @@ impl Progress {
         }
     }
 
-    /// One more.
     pub fn add(&self, number: usize, verdict: Verdict, mutant: &Mutant) {
         let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         let line = match &verdict {
@@ -60,13 +55,12 @@ impl Progress {
         );
     }
 
-    /// All of them.
-    pub fn finish(self, alive: &BTreeMap<usize, Mutant>) -> Tested<'_> {
+    pub fn finish(self, alive: &BTreeMap<usize, Mutant>) -> TestResults<'_> {
         let verdicts = self
             .verdicts
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        Tested(
+        TestResults(
             verdicts
                 .into_iter()
                 .map(|(number, verdict)| (number, &alive[&number], verdict))
@@ -92,7 +86,8 @@ impl Sums {
         self.killed + self.survived + self.unreached
     }
 
-    /// Bounds of the share killed, in percent, with 95% confidence (Wilson). What was not drawn is unknown; a whole run has none.
+    /// Bounds of the share of killed mutants, in percent, with 95% confidence (Wilson). They express the uncertainty of
+    /// a sample; a whole run has none.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     fn bounds(self) -> (f64, f64) {
         const Z: f64 = 1.96;
@@ -109,8 +104,8 @@ impl Sums {
     }
 }
 
-impl Tested<'_> {
-    /// Of those that were tested and count, the killed in percent; what no suite reaches is not killed.
+impl TestResults<'_> {
+    /// Percentage of killed mutants among the tested ones that count. Unreached mutants are not killed.
     pub fn percentage(&self, counts: impl Fn(&Mutant) -> bool) -> usize {
         let sums = Sums::of(
             self.0
@@ -121,7 +116,7 @@ impl Tested<'_> {
         (sums.killed * 100).checked_div(sums.all()).unwrap_or(100)
     }
 
-    /// One line for each mutant that is not killed.
+    /// One line for each mutant that was not killed.
     pub fn survivors(&self) -> Vec<String> {
         let alive = self
             .0
@@ -141,7 +136,6 @@ impl Tested<'_> {
             .collect()
     }
 
-    /// The sums, by file and in all.
     pub fn print(&self, took: Duration) {
         eprintln!(
             "\n{:<40} {:>7} {:>9} {:>10} {:>5}",
@@ -180,7 +174,6 @@ impl Tested<'_> {
         );
     }
 
-    /// The same, and every verdict.
     pub fn json(&self) -> Value {
         let mutants = self.0.iter().map(|(number, mutant, verdict)| {
             let (verdict, by, after) = match verdict {

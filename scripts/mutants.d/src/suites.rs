@@ -1,4 +1,4 @@
-//! The tests that mutants meet.
+//! The test suites for mutants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::weave::Built;
+use crate::weave::BuildResult;
 
-/// The executables of unit tests, by their crates (`weave::MUTATED`).
+/// The executables of unit tests by crate (`weave::MUTATED`).
 const UNITS: [&str; 4] = [
     "evenkeel_engine",
     "evenkeel_layers",
@@ -22,60 +22,55 @@ const UNITS: [&str; 4] = [
     "evenkeel_worker",
 ];
 
-/// Which suites mutants meet.
+/// Which suites are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Extent {
-    /// The simulation alone: the fastest build.
+    /// Only the simulation, which builds fastest.
     Simulation,
-    /// The sweeps and the embedded store's contract as well.
+    /// Additionally the sweeps and the embedded store's contract.
     Sweeps,
-    /// The unit tests beside the code as well.
+    /// Additionally the unit tests.
     Unit,
 }
 
-/// One command that must fail where a mutant is on.
+/// A command that must fail if a mutant is active.
 pub struct Suite {
     /// Its name in reports.
     pub name: String,
     executable: PathBuf,
     arguments: Vec<String>,
     folder: PathBuf,
-    /// Those with a lower rank are tried first.
+    /// Suites with a lower rank run first.
     rank: u8,
-    /// A simulation says which seed failed; that few seeds did not meet every fault is no failure.
+    /// A simulation prints the failing seed. That a few seeds did not meet every kind of fault is not a failure.
     simulates: bool,
 }
 
-/// How a mutant did.
 #[derive(Clone)]
 pub enum Verdict {
-    /// A suite failed.
     Killed {
-        /// Which.
         by: String,
-        /// After how long.
         after: Duration,
     },
     /// No suite runs its code.
     Unreached,
     /// Every suite passed.
     Survived {
-        /// What that took.
         after: Duration,
     },
 }
 
-/// What a suite is like without a mutant.
+/// A suite's behavior without a mutant.
 pub struct Baseline {
     /// The mutants that it reaches.
     pub reached: BTreeSet<usize>,
     took: Duration,
 }
 
-/// A mutant that loops may also allocate: kibibytes of address space.
+/// Limit of the address space in KiB, because a mutant that loops may also allocate.
 const MEMORY: u64 = 4 << 20;
 
-/// Seeds by world and rank. Most mutants do not survive the first dozens; a survivor must not take minutes.
+/// Seeds by world and rank. Most mutants do not survive the first dozens, and a survivor must not take minutes.
 const SEEDS: [(u8, &str, u64, u64); 6] = [
     (0, "company", 0, 60),
     (1, "patterns", 0, 30),
@@ -85,14 +80,14 @@ const SEEDS: [(u8, &str, u64, u64); 6] = [
     (2, "archives", 30, 70),
 ];
 
-/// The suites of a build: simulations, then every test of the sweeps and of the contract by itself.
-pub fn suites(tree: &Path, built: &Built, extent: Extent) -> Result<Vec<Suite>> {
+/// The suites of a build: simulations, then each test of the sweeps and of the contract.
+pub fn suites(tree: &Path, built: &BuildResult, extent: Extent) -> Result<Vec<Suite>> {
     let executable = |name: &str| {
         built
             .executables
             .get(name)
             .cloned()
-            .with_context(|| format!("no executable {name} was built"))
+            .with_context(|| format!("executable {name} was not built"))
     };
     let mut suites = Vec::new();
     let simulate = executable("simulate")?;
@@ -102,7 +97,7 @@ pub fn suites(tree: &Path, built: &Built, extent: Extent) -> Result<Vec<Suite>> 
             ..Suite::of_seeds(&simulate, tree, world, from, seeds)
         });
     }
-    // The library's executable holds the unit tests beside the code.
+    // The library's executable contains the unit tests.
     let mut targets = vec![("it", "protocol::"), ("it", "contract::embedded::")];
     if extent == Extent::Unit {
         targets.extend(UNITS.iter().map(|name| (*name, "")));
@@ -138,7 +133,7 @@ pub fn suites(tree: &Path, built: &Built, extent: Extent) -> Result<Vec<Suite>> 
     Ok(suites)
 }
 
-/// Runs every suite without a mutant: what each reaches, and how long it takes.
+/// Runs every suite without a mutant, to find which mutants it reaches and how long it takes.
 pub fn reached(suites: &[Suite], tree: &Path, threads: usize) -> Result<Vec<Baseline>> {
     let records = tree.with_file_name("reached").join(of_build(suites)?);
     std::fs::create_dir_all(&records)?;
@@ -164,8 +159,9 @@ pub fn reached(suites: &[Suite], tree: &Path, threads: usize) -> Result<Vec<Base
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut baselines = Vec::new();
     for (number, baseline) in done {
-        baselines
-            .push(baseline.with_context(|| format!("without a mutant: {}", suites[number].name))?);
+        baselines.push(baseline.with_context(|| {
+            format!("the suite fails without a mutant: {}", suites[number].name)
+        })?);
     }
     let all: BTreeSet<usize> = baselines
         .iter()
@@ -186,7 +182,7 @@ pub fn reached(suites: &[Suite], tree: &Path, threads: usize) -> Result<Vec<Base
     Ok(baselines)
 }
 
-/// What the executables and arguments are told from others by: records of another build say nothing.
+/// A hash of the executables and arguments. Records of another build are not valid.
 fn of_build(suites: &[Suite]) -> Result<String> {
     let mut hasher = DefaultHasher::new();
     for suite in suites {
@@ -196,7 +192,7 @@ fn of_build(suites: &[Suite]) -> Result<String> {
     Ok(format!("{:016x}", hasher.finish()))
 }
 
-/// The failure that the simulation told.
+/// The failure in the simulation's output.
 pub fn failure(said: &str) -> Option<&str> {
     said.lines().find_map(|line| line.strip_prefix("FAILED: "))
 }
@@ -214,7 +210,8 @@ impl Baseline {
     }
 }
 
-/// Tests one mutant: the suites that reach it, a few seeds of each world first and then the shortest, until sweeps have taken `most`.
+/// Tests one mutant in the suites that reach it: first a few seeds of each world, then the shortest suites, until
+/// sweeps have taken `most`.
 pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline], most: Duration) -> Verdict {
     let started = Instant::now();
     let mut reaching: Vec<(&Suite, &Baseline)> = suites
@@ -235,14 +232,14 @@ pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline], most: Durat
             }
         }
         match suite.with(mutant, baseline).0 {
-            Ended::Well => {}
-            Ended::Badly => {
+            SuiteEnd::Well => {}
+            SuiteEnd::Badly => {
                 return Verdict::Killed {
                     by: suite.name.clone(),
                     after: started.elapsed(),
                 };
             }
-            Ended::Never => {
+            SuiteEnd::Never => {
                 return Verdict::Killed {
                     by: format!("{} (time)", suite.name),
                     after: started.elapsed(),
@@ -255,15 +252,14 @@ pub fn test(mutant: usize, suites: &[Suite], baselines: &[Baseline], most: Durat
     }
 }
 
-/// How a suite ended.
-pub enum Ended {
+pub enum SuiteEnd {
     Well,
     Badly,
     Never,
 }
 
 impl Suite {
-    /// Seeds of a world, up to the first that fails.
+    /// Runs seeds of a world up to the first failing one.
     pub fn of_seeds(simulate: &Path, folder: &Path, world: &str, from: u64, seeds: u64) -> Self {
         let arguments = format!("--world {world} --from {from} --seeds {seeds}");
         Self {
@@ -276,7 +272,6 @@ impl Suite {
         }
     }
 
-    /// The simulation with these arguments.
     pub fn of_simulate(simulate: &Path, folder: &Path, arguments: &str) -> Self {
         Self {
             name: format!("simulate {arguments}"),
@@ -288,7 +283,7 @@ impl Suite {
         }
     }
 
-    /// From its record, where there is one of this build.
+    /// Reads the baseline from the record, if there is one for this build.
     pub fn baseline(&self, record: &Path) -> Result<Baseline> {
         let time = record.with_extension("ms");
         if let Ok(millis) = std::fs::read_to_string(&time) {
@@ -300,24 +295,29 @@ impl Suite {
         let started = Instant::now();
         let (ended, said) = self.run(None, Some(record), Duration::from_mins(30));
         match ended {
-            Ended::Well => {}
-            Ended::Badly => bail!("it fails: {}", failure(&said).unwrap_or_default()),
-            Ended::Never => bail!("it does not end"),
+            SuiteEnd::Well => {}
+            SuiteEnd::Badly => bail!("it fails: {}", failure(&said).unwrap_or_default()),
+            SuiteEnd::Never => bail!("it does not terminate"),
         }
         let took = started.elapsed();
         std::fs::write(time, took.as_millis().to_string())?;
         Ok(Baseline::read(record, took))
     }
 
-    /// Runs with a mutant on. What it said, where it is the simulation.
-    pub fn with(&self, mutant: usize, baseline: &Baseline) -> (Ended, String) {
+    /// Runs with a mutant. Returns the output if the suite is a simulation.
+    pub fn with(&self, mutant: usize, baseline: &Baseline) -> (SuiteEnd, String) {
         let most = baseline.took * 4 + Duration::from_secs(4);
         self.run(Some(mutant), None, most)
     }
 
-    /// Runs within a time of its own: the processor's, so that a busy machine kills nothing. What waits and computes nothing is ended
-    /// by the clock.
-    fn run(&self, mutant: Option<usize>, record: Option<&Path>, most: Duration) -> (Ended, String) {
+    /// Runs with a limit of processor time, so that a busy machine kills no mutant. A process that waits without
+    /// computing is ended by the clock.
+    fn run(
+        &self,
+        mutant: Option<usize>,
+        record: Option<&Path>,
+        most: Duration,
+    ) -> (SuiteEnd, String) {
         let mut command = Command::new("sh");
         let limits = format!(
             "ulimit -v {MEMORY}; ulimit -t {}; exec \"$0\" \"$@\"",
@@ -343,7 +343,7 @@ impl Suite {
             command.env("EVENKEEL_MUTANTS_REACHED", record);
         }
         let Ok(mut child) = command.spawn() else {
-            return (Ended::Badly, String::new());
+            return (SuiteEnd::Badly, String::new());
         };
         let started = Instant::now();
         loop {
@@ -361,31 +361,31 @@ impl Suite {
                 _ => {
                     drop(child.kill());
                     drop(child.wait());
-                    return (Ended::Never, String::new());
+                    return (SuiteEnd::Never, String::new());
                 }
             }
         }
     }
 
-    fn ended(&self, status: ExitStatus, said: &str) -> Ended {
+    fn ended(&self, status: ExitStatus, said: &str) -> SuiteEnd {
         const OUT_OF_TIME: [i32; 2] = [9, 24]; // SIGKILL, SIGXCPU
         match status.code() {
-            Some(0) => Ended::Well,
+            Some(0) => SuiteEnd::Well,
             Some(1)
                 if self.simulates
                     && !said.lines().any(|line| {
                         line.starts_with("FAILED") || line.starts_with("NOT REPEATABLE")
                     }) =>
             {
-                Ended::Well
+                SuiteEnd::Well
             }
             None if status
                 .signal()
                 .is_some_and(|signal| OUT_OF_TIME.contains(&signal)) =>
             {
-                Ended::Never
+                SuiteEnd::Never
             }
-            _ => Ended::Badly,
+            _ => SuiteEnd::Badly,
         }
     }
 }

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// The repository's root.
 pub fn root() -> Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent()
@@ -15,17 +14,16 @@ pub fn root() -> Result<PathBuf> {
         .context("no folder above scripts/mutants.d")
 }
 
-/// The folder that sources are rewritten in.
 pub fn folder(root: &Path) -> PathBuf {
     root.join("target/mutants/tree")
 }
 
-/// The folder that planted bugs are woven into.
+/// The folder with the planted bugs.
 pub fn folder_of_planted(root: &Path) -> PathBuf {
     root.join("target/mutants/planted/tree")
 }
 
-/// Copies those of the tracked files that are wanted. Sources that an earlier run has left and that are gone since go as well.
+/// Copies the tracked files that are wanted. Deletes sources of an earlier run that no longer exist.
 pub fn copy(root: &Path, tree: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let listed = Command::new("git")
         .args(["ls-files", "-z"])
@@ -74,7 +72,7 @@ fn remove_untracked(tree: &Path, folder: &Path, untracked: &impl Fn(&str) -> boo
     Ok(())
 }
 
-/// Writes a file unless it holds that already: its time tells cargo what has changed.
+/// Writes a file unless it has this content already, because cargo detects changes by the modification time.
 pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     if std::fs::read(path).is_ok_and(|held| held == content) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! One build that holds every mutant, each behind a switch. Mutants that do not compile are found by the compiler's own
-//! messages and dropped, until what is left does.
+//! One build that contains every mutant, each behind a switch. Mutants that do not compile are found by the compiler's
+//! messages and dropped until the rest compiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,21 +10,20 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use crate::find::{Mutant, UNCONST};
-use crate::planted::Found;
+use crate::planted::BugPlace;
 use crate::suites::Extent;
 use crate::tree;
 
-/// What was built.
-pub struct Built {
-    /// Mutants in the build, by their numbers.
+pub struct BuildResult {
+    /// Mutants in the build, by number.
     pub alive: BTreeMap<usize, Mutant>,
-    /// Mutants that do not compile.
+    /// Number of mutants that do not compile.
     pub dropped: usize,
     /// Executables by target name.
     pub executables: BTreeMap<String, PathBuf>,
 }
 
-/// The switch, as a module of the crate that every other one knows.
+/// The switch, as a module of the crate that all others depend on.
 const SWITCH: &str = r#"//! Which mutant is on.
 #![allow(missing_docs, unreachable_pub)]
 
@@ -40,7 +39,7 @@ static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 static RECORD: LazyLock<Option<std::path::PathBuf>> = LazyLock::new(|| std::env::var_os("EVENKEEL_MUTANTS_REACHED").map(Into::into));
 static REACHED: LazyLock<Vec<AtomicBool>> = LazyLock::new(|| (0..100_000).map(|_| AtomicBool::new(false)).collect());
 
-/// Asked millions of times in a run of one mutant.
+/// Called millions of times in a run of one mutant.
 #[inline(always)]
 pub fn on(n: u32) -> bool {
     let state = STATE.load(Ordering::Relaxed);
@@ -66,13 +65,13 @@ fn asks(n: u32, state: u32) -> bool {
 }
 "#;
 
-/// A mutant's place in the rewritten text.
+/// A mutant's range in the rewritten text.
 struct Region {
     number: usize,
     range: Range<usize>,
 }
 
-/// Crates with code under mutation, whose unit tests are asked for the widest extent.
+/// Crates with mutated code. Their unit tests are used for the widest extent.
 pub const MUTATED: [&str; 4] = [
     "evenkeel-engine",
     "evenkeel-layers",
@@ -80,7 +79,7 @@ pub const MUTATED: [&str; 4] = [
     "evenkeel-worker",
 ];
 
-/// The crate that every other one knows, where the switch is.
+/// The crate that all others depend on, which contains the switch.
 const MODEL: &str = "crates/model/src/lib.rs";
 
 /// Weaves the mutants in and builds, until it compiles.
@@ -89,10 +88,10 @@ pub fn build(
     tree: &Path,
     all: BTreeMap<usize, Mutant>,
     extent: Extent,
-) -> Result<Built> {
+) -> Result<BuildResult> {
     let mut alive = all;
     let found = alive.len();
-    // A round of the compiler for nothing but errors that are known costs as much as a dozen mutants.
+    // Compiling only to find known errors again costs as much as a dozen mutants.
     let known = tree.with_file_name("dropped");
     let mut dropped: BTreeSet<String> = std::fs::read_to_string(&known)
         .unwrap_or_default()
@@ -119,7 +118,7 @@ pub fn build(
     alive.retain(|_, mutant| !dropped.contains(&mutant.to_string()));
     loop {
         let regions = weave(root, tree, &woven, &alive)?;
-        // An error ends the compiler before it generates code: to check first would only do the work twice.
+        // The compiler stops at an error before it generates code, so that a separate check would do the work twice.
         let compiled = compile(root, tree, &arguments, None)?;
         match compiled {
             Compiled::Built(executables) => {
@@ -128,7 +127,7 @@ pub fn build(
                     .filter(|mutant| mutant.does == UNCONST)
                     .count();
                 alive.retain(|_, mutant| mutant.does != UNCONST);
-                return Ok(Built {
+                return Ok(BuildResult {
                     dropped: found - unconst - alive.len(),
                     alive,
                     executables,
@@ -138,7 +137,7 @@ pub fn build(
                 let guilty = guilty(&messages, &regions, &alive);
                 if guilty.is_empty() {
                     bail!(
-                        "the mutated tree does not compile, for a reason that no mutant explains:\n{}",
+                        "the mutated tree does not compile, and no mutant explains the errors:\n{}",
                         rendered(&messages)
                     );
                 }
@@ -164,8 +163,9 @@ pub fn build(
     }
 }
 
-/// Weaves planted bugs in and builds the simulation; for a few seeds without optimising it, which takes longer than these seeds.
-pub fn build_planted(root: &Path, tree: &Path, places: &[Found], few: bool) -> Result<PathBuf> {
+/// Weaves planted bugs in and builds the simulation. For a few seeds it is not optimized, because that would take
+/// longer than these seeds.
+pub fn build_planted(root: &Path, tree: &Path, places: &[BugPlace], few: bool) -> Result<PathBuf> {
     let woven: BTreeSet<String> = places.iter().map(|place| place.file.clone()).collect();
     prepare(root, tree, "planted", &woven)?;
     for file in &woven {
@@ -180,12 +180,12 @@ pub fn build_planted(root: &Path, tree: &Path, places: &[Found], few: bool) -> R
         text.push_str(&source[copied..]);
         tree::write(&tree.join(file), text.as_bytes())?;
     }
-    // With the features of the whole workspace, whose dependencies are compiled already where its tests are.
+    // `--workspace` selects the features with which the dependencies were already compiled for the tests.
     let arguments = ["test", "--no-run", "--workspace", "--test", "simulate"];
     match compile(root, tree, &arguments, few.then_some(UNOPTIMISED))? {
         Compiled::Built(mut executables) => executables
             .remove("simulate")
-            .context("no simulation was built"),
+            .context("the simulation was not built"),
         Compiled::Failed(messages) => bail!(
             "the tree with planted bugs does not compile:\n{}",
             rendered(&messages)
@@ -202,7 +202,7 @@ fn rendered(messages: &[Value]) -> String {
     rendered.take(5).collect::<Vec<_>>().join("\n")
 }
 
-/// Copies the sources but for those that are woven, with the switch and with a version of the crates' own.
+/// Copies the sources except those that are woven, with the switch and with a separate version of the own crates.
 fn prepare(root: &Path, tree: &Path, version: &str, woven: &BTreeSet<String>) -> Result<()> {
     let read =
         |file: &str| std::fs::read_to_string(root.join(file)).with_context(|| file.to_owned());
@@ -223,7 +223,7 @@ fn prepare(root: &Path, tree: &Path, version: &str, woven: &BTreeSet<String>) ->
         ("crates/model/src/mutation.rs", SWITCH.to_owned()),
         (MODEL, format!("{}\npub mod mutation;\n", read(MODEL)?)),
     ]);
-    // What is written twice has a new time, and is compiled again.
+    // A file that is written twice has a new modification time and is compiled again.
     tree::copy(root, tree, |path| {
         !woven.contains(path) && !rewritten.contains_key(path)
     })?;
@@ -233,8 +233,8 @@ fn prepare(root: &Path, tree: &Path, version: &str, woven: &BTreeSet<String>) ->
     Ok(())
 }
 
-/// What the last build left.
-pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<Built> {
+/// The result of the last build.
+pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<BuildResult> {
     let found = all.values().filter(|mutant| mutant.does != UNCONST).count();
     let dropped = std::fs::read_to_string(tree.with_file_name("dropped")).unwrap_or_default();
     let dropped: BTreeSet<&str> = dropped.lines().collect();
@@ -249,14 +249,14 @@ pub fn built(tree: &Path, all: BTreeMap<usize, Mutant>) -> Result<Built> {
             executables.insert(name.to_string_lossy().into_owned(), path);
         }
     }
-    Ok(Built {
+    Ok(BuildResult {
         dropped: found - alive.len(),
         alive,
         executables,
     })
 }
 
-/// The manifest of the mutated tree, without the program: it would be built with every integration test.
+/// The manifest of the mutated tree, without the program, which would be built with every integration test.
 fn manifest(original: &str) -> String {
     let program = "[[bin]]\nname = \"evenkeel\"\npath = \"src/main.rs\"\n";
     original
@@ -264,8 +264,8 @@ fn manifest(original: &str) -> String {
         .replace(program, "")
 }
 
-/// With another version of the own crates, which stands behind these marks. Cargo tells crates of two workspaces by their names and versions
-/// alone: with the same ones, a test of the sources themselves would be linked with what was built of the mutated ones.
+/// Replaces the version of the own crates after these marks. Cargo distinguishes crates of two workspaces only by name
+/// and version. With equal ones, a test of the original sources would be linked with mutated crates.
 fn of_the_tree(text: &str, mark: &str, tree: &str) -> String {
     let mut is_next = false;
     let lines = text.lines().map(|line| {
@@ -294,7 +294,7 @@ fn simulation(original: &str) -> String {
         .replacen("[package]\n", "[package]\nautobins = false\n", 1)
 }
 
-/// Writes the sources with these mutants; where each came to lie, by file.
+/// Writes the sources with these mutants. Returns the range of each by file.
 fn weave(
     root: &Path,
     tree: &Path,
@@ -327,7 +327,8 @@ fn woven(
     for (order, number) in numbers.iter().enumerate() {
         let order = i64::try_from(order).unwrap_or(i64::MAX);
         for edit in &alive[number].edits {
-            // At one place: what closes, inner before outer; then replacements; then what opens, outer before inner.
+            // At the same place: closing insertions, inner before outer; then replacements; then opening insertions,
+            // outer before inner.
             let (rank, order) = match (edit.closes, edit.range.is_empty()) {
                 (true, _) => (0, -order),
                 (false, false) => (2, order),
@@ -398,10 +399,11 @@ fn compile(
             message["executable"].as_str(),
             message["target"]["name"].as_str(),
         ) {
-            // Elsewhere: the next build of the program itself takes the same place.
+            // The executable is kept in another folder, because the next build of the program writes to the same path.
             let kept = tree.with_file_name("bin").join(name);
             std::fs::create_dir_all(tree.with_file_name("bin"))?;
-            // And with the same time while it is the same: what it reaches was measured.
+            // The same modification time is kept if the file is unchanged, because it was measured which mutants it
+            // reaches.
             if newer(Path::new(path), &kept) {
                 drop(std::fs::remove_file(&kept));
                 std::fs::copy(path, &kept).with_context(|| path.to_owned())?;
@@ -470,7 +472,7 @@ fn guilty(
     guilty
 }
 
-/// The mutant around a span: of several, one of the operators that are most often at fault, then the smallest.
+/// The mutant around a span. Of several, one of the operators that are most often at fault, then the smallest.
 fn at(
     span: &Value,
     regions: &BTreeMap<String, Vec<Region>>,
@@ -497,8 +499,8 @@ fn fault(mutant: &Mutant) -> u8 {
     }
 }
 
-/// The statements left out within 60 lines of an error: a variable that they would have set, or a guard that `drop` ends, which
-/// is the likelier one.
+/// The removed statements within 60 lines of an error: a variable that they would have set, or more likely a guard that
+/// `drop` ends.
 fn near(
     spans: &[&Value],
     regions: &BTreeMap<String, Vec<Region>>,

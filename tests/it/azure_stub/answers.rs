@@ -1,12 +1,12 @@
-//! Answers that say yes, or seem to.
+//! Successful answers, and answers that only look successful.
 
 use super::*;
 
 const ETAG: &str = "W/\"datetime'2026-11-20T15%3A00%3A00.1234567Z'\"";
 
 #[tokio::test]
-async fn a_success_is_one_though_it_lacks_what_nobody_needs() {
-    // No Server, no Date, no version, no preference-applied: the client library calls that an error.
+async fn a_success_without_optional_headers_is_accepted() {
+    // Without Server, Date, version and preference-applied headers. The client library reports that as an error.
     let stub = Stub::always(
         Reply::status(204)
             .header("ETag", ETAG)
@@ -25,7 +25,7 @@ async fn a_success_is_one_though_it_lacks_what_nobody_needs() {
 }
 
 #[tokio::test]
-async fn a_success_without_an_etag_is_in_doubt() {
+async fn a_success_without_an_etag_is_ambiguous() {
     assert_eq!(
         write(&Stub::always(Reply::status(204).like_azure()), insert())
             .await
@@ -34,9 +34,9 @@ async fn a_success_without_an_etag_is_in_doubt() {
     );
 }
 
-/// A captive portal answers so, and a proxy with a page of its own.
+/// A captive portal, or a proxy with a page of its own, answers like this.
 #[tokio::test]
-async fn a_success_that_the_service_has_not_told_is_none() {
+async fn a_success_of_something_in_between_is_not_accepted() {
     for status in [200, 201, 202, 204, 206] {
         let page = Reply::status(status)
             .header("ETag", "\"1\"")
@@ -183,7 +183,7 @@ async fn a_page_may_be_empty_and_go_on() {
             .like_azure()
             .body(r#"{"odata.metadata":"x","value":[]}"#);
         match request.number {
-            // Azure leaves the row key out where the page ends between two partitions.
+            // Azure omits the row key if the page ends between two partitions.
             0 => page
                 .header("x-ms-continuation-NextPartitionKey", "1!8!cA--")
                 .into(),
@@ -296,7 +296,7 @@ async fn a_failed_transaction_names_its_operation() {
 }
 
 #[tokio::test]
-async fn a_transaction_whose_answer_is_cut_off_is_in_doubt() {
+async fn a_transaction_with_a_truncated_answer_is_ambiguous() {
     let body = batch_answer("HTTP/1.1 204 No Content\r\nETag: W/\"1\"\r\n\r\n");
     assert_eq!(
         transact(&Stub::always(
@@ -351,7 +351,7 @@ async fn answers_of_the_services_tell_how_far_their_clocks_are_apart() {
                 (0, Reply::status(200).header("ETag", "W/\"1\"").body(row))
             };
             let answer = answer.header("Date", format!("Fri, 20 Nov 2026 15:00:{seconds:02} GMT"));
-            // Without the service's name for the request it is the answer of something in between.
+            // An answer without the service's request id comes from something in between.
             match id {
                 Some(id) => answer.header("x-ms-request-id", id).into(),
                 None => answer.into(),

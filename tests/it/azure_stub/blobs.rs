@@ -1,10 +1,9 @@
-//! Blobs that change, are empty, are copied, are leased.
+//! Blobs that change, are empty, are copied, or are leased.
 
 use super::*;
 
 const CHUNK: usize = 8 << 20;
 
-/// Chunks of a blob of one byte more than a chunk.
 fn range(request: &Request, etag: &str, byte: u8) -> Reply {
     let first = request
         .header("x-ms-range")
@@ -153,9 +152,9 @@ async fn a_copy_is_waited_for() {
     );
 }
 
-/// Azure answers so for large blobs, and across accounts: the blob exists at once, and its bytes come later.
+/// Azure answers like this for large blobs and across accounts: the blob exists at once, and its content arrives later.
 #[tokio::test]
-async fn a_copy_that_is_under_way_is_no_content() {
+async fn a_pending_copy_is_not_read_as_content() {
     let stub = Stub::start(|request| {
         let status = if request.number < 2 {
             "pending"
@@ -202,9 +201,9 @@ async fn a_copy_that_is_under_way_is_no_content() {
     );
 }
 
-/// Its worker may have stopped before it could take the empty blob away.
+/// The worker may have stopped before it could delete the empty blob.
 #[tokio::test]
-async fn a_copy_that_was_given_up_is_no_content() {
+async fn a_failed_copy_is_not_read_as_content() {
     for status in ["failed", "aborted"] {
         let stub = Stub::always(
             Reply::status(200)
@@ -277,9 +276,9 @@ async fn a_copy_that_fails_or_is_aborted_leaves_nothing_behind() {
     }
 }
 
-/// What is found at its end is the copy that was begun, or the copy is lost.
+/// The service answers that another copy, or none, has replaced the content while this one was pending.
 #[tokio::test]
-async fn a_copy_that_something_else_was_written_over_is_a_lost_race() {
+async fn an_overwritten_copy_is_a_lost_race() {
     for later in [Some("two"), None] {
         let stub = Stub::start(move |request| match (request.method.as_str(), later) {
             ("PUT", _) => Reply::status(202)

@@ -1,4 +1,4 @@
-//! What an account tells of itself.
+//! Facts that an account reports about itself.
 
 use evenkeel_storage::AccountFacts;
 

@@ -1,4 +1,4 @@
-//! Pages of messages that are not as they should be.
+//! Malformed pages of messages.
 
 use super::*;
 
@@ -37,7 +37,7 @@ async fn one_unreadable_message_does_not_keep_the_others_back() {
     assert_eq!(got[0].text, MessageText::Readable("one".into()));
     assert_eq!(
         got[1].pop_receipt, "AgAAb",
-        "it can be moved to the poison queue"
+        "the message must be movable to the poison queue"
     );
     let MessageText::Unreadable { reason, raw } = &got[1].text else {
         panic!("{:?}", got[1].text)
@@ -116,7 +116,7 @@ async fn a_batch_that_the_service_cannot_write_down_is_got_one_by_one() {
     assert_eq!(
         stub.requests().len(),
         6,
-        "the batch was tried once, and not again for a while"
+        "the batch must be tried once, and not again for a while"
     );
 }
 

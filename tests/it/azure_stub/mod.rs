@@ -1,9 +1,6 @@
-//! The Azure adapter against a scripted server: what Azure does and Azurite never, and what networks do.
+//! The Azure adapter against a scripted server: behavior of Azure that Azurite lacks, and network failures.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that meets an unexpected error has failed"
-)]
+#![expect(clippy::unwrap_used, reason = "an unexpected error fails the test")]
 
 mod answers;
 mod blobs;
@@ -68,7 +65,7 @@ fn replace() -> TableOperation {
     )
 }
 
-/// The shape in which the tables of Azure report an error: no `x-ms-error-code`.
+/// The form in which Azure tables report an error: without `x-ms-error-code`.
 fn odata(code: &str) -> String {
     format!(
         r#"{{"odata.error":{{"code":"{code}","message":{{"lang":"en-US","value":"Words.\nRequestId:7d6eb5c1\nTime:2026-11-20T15:00:00Z"}}}}}}"#
@@ -97,7 +94,6 @@ async fn read(stub: &Stub) -> StoreError {
         .unwrap_err()
 }
 
-/// All that an error says, to whoever looks.
 fn everything(error: &StoreError) -> String {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
     causes.fold(format!("{error} {error:?}"), |text, cause| {

@@ -1,4 +1,4 @@
-//! What lies between.
+//! Network connections.
 
 use super::*;
 
@@ -73,7 +73,7 @@ async fn an_unknown_host_means_nothing_was_sent() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_leaves_writes_in_doubt() {
+async fn a_broken_connection_makes_writes_ambiguous() {
     let stub = Stub::start(|_| Reply::Reset);
     assert_eq!(write(&stub, insert()).await.class, ErrorClass::Ambiguous);
     assert_eq!(read(&stub).await.class, TRANSIENT);
@@ -86,11 +86,11 @@ async fn a_broken_connection_leaves_writes_in_doubt() {
             .class,
         ErrorClass::Ambiguous
     );
-    assert_eq!(stub.requests().len(), 3, "nothing was sent twice");
+    assert_eq!(stub.requests().len(), 3, "a request was sent twice");
 }
 
 #[tokio::test]
-async fn silence_ends_with_the_timeout() {
+async fn a_missing_answer_ends_with_the_timeout() {
     let stub = Stub::start(|_| Reply::Silence);
     let account = hasty(&stub);
     let error = account.tables.apply(&table(), &insert()).await.unwrap_err();
@@ -149,7 +149,7 @@ async fn a_restarted_service_is_found_again() {
     assert!(account.tables.create_table(&table).await.unwrap());
     account.tables.apply(&table, &insert()).await.unwrap();
     azurite.stop();
-    // On a connection that was open a request may already be under way when it breaks; a new one cannot be had.
+    // A request may be in flight on an open connection when that breaks. A new connection cannot be made.
     assert_eq!(
         azurite
             .ports
@@ -197,7 +197,7 @@ async fn an_account_of_the_public_cloud_needs_no_more_than_a_name_and_a_key() {
     );
 }
 
-/// The sockets of this process that are connected to a port of loopback, each as a descriptor of its own.
+/// Duplicates of the sockets of this process that are connected to a loopback port.
 #[cfg(target_os = "linux")]
 fn sockets_to(port: u16) -> Vec<std::net::TcpStream> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -205,7 +205,7 @@ fn sockets_to(port: u16) -> Vec<std::net::TcpStream> {
     let open = std::fs::read_dir("/proc/self/fd")
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    // A descriptor that was closed meanwhile is none of the ones that are looked for.
+    // A descriptor that was closed in between is not one of these.
     let copies =
         open.filter_map(|number: i32| pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).ok());
     copies
@@ -217,7 +217,7 @@ fn sockets_to(port: u16) -> Vec<std::net::TcpStream> {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn connections_to_tables_and_to_queues_have_the_nagle_algorithm_switched_off() {
-    // Without the client the option is off: a socket of the same kind says so.
+    // The option is off by default, as a socket of the same kind shows.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let plain = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let found = sockets_to(listener.local_addr().unwrap().port());
@@ -246,7 +246,6 @@ async fn connections_to_tables_and_to_queues_have_the_nagle_algorithm_switched_o
     account.queues.peek(&queue(), 1).await.ok();
     for stub in [&tables, &queues] {
         assert_eq!(stub.requests().len(), 1);
-        // Idle in the pool.
         let found = sockets_to(stub.port());
         assert!(!found.is_empty(), "no socket to {}", stub.port());
         for socket in found {

@@ -1,4 +1,4 @@
-//! What a service says when it refuses.
+//! Refusals by a service, and by gateways in front of it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -58,7 +58,7 @@ async fn a_refused_request_is_sent_once() {
 }
 
 #[tokio::test]
-async fn a_failing_service_leaves_writes_in_doubt_and_reads_not() {
+async fn a_failing_service_makes_writes_ambiguous_but_not_reads() {
     for (status, body) in [
         (500, odata("OperationTimedOut")),
         (500, odata("InternalError")),
@@ -76,9 +76,9 @@ async fn a_failing_service_leaves_writes_in_doubt_and_reads_not() {
     }
 }
 
-/// Envoy answers so when the connection to the service was lost after the request had been forwarded.
+/// Envoy answers like this if the connection to the service was lost after the request had been forwarded.
 #[tokio::test]
-async fn a_gateway_that_says_503_for_the_service_leaves_writes_in_doubt() {
+async fn a_503_of_a_gateway_makes_writes_ambiguous() {
     let body = "upstream connect error or disconnect/reset before headers. reset reason: connection termination";
     let stub = Stub::always(
         Reply::status(503)
@@ -95,9 +95,9 @@ async fn a_gateway_that_says_503_for_the_service_leaves_writes_in_doubt() {
     );
 }
 
-/// An ingress answers so while the route to the service is missing.
+/// An ingress answers like this if the route to the service is missing.
 #[tokio::test]
-async fn a_gateway_that_says_404_for_the_service_proves_no_absence() {
+async fn a_404_of_a_gateway_does_not_prove_absence() {
     for status in [404, 410] {
         let stub = Stub::always(Reply::status(status).header("server", "envoy"));
         let error = read(&stub).await;
@@ -158,9 +158,9 @@ async fn a_gateway_that_says_404_for_the_service_proves_no_absence() {
     }
 }
 
-/// Resource managers and API gateways have codes of the same names.
+/// Resource managers and API gateways use the same code names.
 #[tokio::test]
-async fn a_gateway_s_code_is_not_the_service_s() {
+async fn an_error_code_of_a_gateway_is_not_taken_for_one_of_the_service() {
     for (status, code) in [
         (404, "ResourceNotFound"),
         (404, "TableNotFound"),
@@ -270,7 +270,7 @@ async fn a_table_that_is_being_deleted_keeps_its_name_for_a_while() {
     }
 }
 
-/// Today's table was dropped by hand a moment ago: its name is not free for a while, and nothing else waits for it.
+/// Today's table was dropped by hand a moment ago. Its name is not free for a while, and nothing else waits for it.
 #[tokio::test]
 async fn a_table_by_date_whose_name_is_still_being_deleted_is_created_when_it_is_free() {
     let clock = Arc::new(SystemClock::new());
@@ -328,7 +328,11 @@ async fn a_table_by_date_whose_name_is_still_being_deleted_is_created_when_it_is
             .count()
     };
     assert_eq!((asked(&today), refused.load(SeqCst)), (3, 0));
-    assert_eq!(asked("Logins"), 6, "the one ahead is created meanwhile");
+    assert_eq!(
+        asked("Logins"),
+        6,
+        "the table of the next day must be created"
+    );
 }
 
 #[tokio::test]
@@ -396,7 +400,7 @@ async fn statuses_say_enough_where_no_code_comes() {
     }
     for (status, class) in [
         (413, ErrorClass::TooLarge),
-        // A gateway may answer so after it has forwarded the request, or in the service's place.
+        // A gateway may answer like this after it has forwarded the request, or instead of the service.
         (304, ErrorClass::Ambiguous),
         (404, ErrorClass::Ambiguous),
         (408, ErrorClass::Ambiguous),

@@ -1,8 +1,7 @@
-//! What is sent.
+//! The requests that the adapter sends.
 
 use super::*;
 
-/// The requests that a call makes of a service that says yes to anything.
 async fn sent<F: Future>(call: impl FnOnce(Account) -> F) -> Vec<Request> {
     let stub = Stub::always(Reply::status(201).like_azure().header("ETag", "\"1\""));
     call(connect(&stub)).await;
@@ -10,7 +9,7 @@ async fn sent<F: Future>(call: impl FnOnce(Account) -> F) -> Vec<Request> {
 }
 
 #[tokio::test]
-async fn quotes_are_doubled_in_addresses_alone() {
+async fn quotes_are_doubled_only_in_addresses() {
     let entity = entity("O'Brien", "100% 한");
     let [request] = &sent(|account| async move {
         account

@@ -1,4 +1,4 @@
-//! Secrets that the service refuses, and what their files have by then.
+//! Secrets that the service refuses after their file has changed.
 
 use std::fs;
 use std::path::Path;
@@ -55,14 +55,14 @@ fn by_signature(stub: &Stub, token: ConfiguredSecret) -> AzureAuth {
     }
 }
 
-/// An account whose secret is refused once, and is another one in its file by then.
-struct Rotated {
+/// An account whose secret is refused once, after another one was written to its file.
+struct RotatedSecret {
     stub: Stub,
     account: Account,
     _folder: TempDir,
 }
 
-impl Rotated {
+impl RotatedSecret {
     fn new(
         (before, after): (&str, &'static str),
         auth: impl Fn(&Stub, ConfiguredSecret) -> AzureAuth,
@@ -91,7 +91,6 @@ impl Rotated {
         }
     }
 
-    /// By a key, of an account that knows no entity.
     fn key(refusal: impl Fn() -> Reply + Send + Sync + 'static) -> Self {
         let absent = |_: &Request| {
             Reply::status(404)
@@ -122,23 +121,23 @@ async fn a_refused_key_gives_way_to_the_one_that_its_file_has_by_now() {
     let code =
         |code: &'static str| move || Reply::status(403).header("x-ms-error-code", code).into();
     let accounts = [
-        Rotated::key(|| {
+        RotatedSecret::key(|| {
             Reply::status(403)
                 .body(odata("AuthenticationFailed"))
                 .like_azure()
                 .into()
         }),
-        Rotated::key(|| {
+        RotatedSecret::key(|| {
             Reply::status(403)
                 .body(xml("AuthenticationFailed"))
                 .like_azure()
                 .into()
         }),
-        Rotated::key(code("AuthenticationFailed")),
-        Rotated::key(code("AuthorizationFailure")),
-        Rotated::key(|| Reply::status(401).into()),
+        RotatedSecret::key(code("AuthenticationFailed")),
+        RotatedSecret::key(code("AuthorizationFailure")),
+        RotatedSecret::key(|| Reply::status(401).into()),
     ];
-    for Rotated { stub, account, .. } in &accounts {
+    for RotatedSecret { stub, account, .. } in &accounts {
         find(account).await.unwrap();
         find(account).await.unwrap();
         let requests = stub.requests();
@@ -162,7 +161,7 @@ async fn a_right_that_is_missing_is_no_reason_for_another_key() {
         "KeyBasedAuthenticationNotPermitted",
     ] {
         let rotated =
-            Rotated::key(move || Reply::status(403).header("x-ms-error-code", code).into());
+            RotatedSecret::key(move || Reply::status(403).header("x-ms-error-code", code).into());
         assert_eq!(
             find(&rotated.account).await.unwrap_err().class,
             ErrorClass::Unauthorised
@@ -173,7 +172,7 @@ async fn a_right_that_is_missing_is_no_reason_for_another_key() {
 
 #[tokio::test]
 async fn a_key_that_is_refused_again_is_a_refusal_as_ever() {
-    let rotated = Rotated::new((FIRST, SECOND), by_key, refused, |_| refused());
+    let rotated = RotatedSecret::new((FIRST, SECOND), by_key, refused, |_| refused());
     for requests in [2, 3] {
         let error = find(&rotated.account).await.unwrap_err();
         assert_eq!(
@@ -190,8 +189,8 @@ async fn a_key_that_is_refused_again_is_a_refusal_as_ever() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_after_a_refusal_leaves_a_write_in_doubt() {
-    let rotated = Rotated::new((FIRST, SECOND), by_key, refused, |_| Reply::Reset);
+async fn an_answer_lost_after_a_refusal_makes_a_write_ambiguous() {
+    let rotated = RotatedSecret::new((FIRST, SECOND), by_key, refused, |_| Reply::Reset);
     let error = rotated
         .account
         .tables
@@ -210,7 +209,7 @@ async fn a_refused_signature_gives_way_to_the_one_of_its_file_for_a_copy_and_its
             .header("x-ms-copy-status", "success")
             .into()
     };
-    let rotated = Rotated::new(
+    let rotated = RotatedSecret::new(
         ("sv=2022-11-02&sig=old", "sv=2022-11-02&sig=new"),
         by_signature,
         refused,

@@ -1,10 +1,10 @@
-//! What errors keep to themselves.
+//! Secrets do not occur in errors.
 
 use super::*;
 
 const SIGNATURE: &str = "T0pS3cretS1gnature";
 
-/// A service that repeats all it was sent, in every place that an error is read from.
+/// A service that repeats the request in every place that an error is read from.
 fn echo(status: u16) -> Stub {
     Stub::start(move |request| {
         let said = format!(

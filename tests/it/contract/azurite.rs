@@ -3,7 +3,7 @@
 use crate::support::azurite;
 use evenkeel_conformance::World;
 
-/// A connection of its own to the shared emulator, whose clock is this machine's: its time passes by waiting.
+/// A separate connection to the shared emulator. Its clock is this machine's, so that time passes by waiting.
 fn world() -> World {
     World::new(
         azurite::shared().connect(),

@@ -1,9 +1,9 @@
-//! The contract of the storage ports, on stores in the decorator stack of production: observation,
-//! circuits, pacing, grouping and retries must not change what a port promises.
+//! The contract of the storage ports on stores with the decorators of production. Observation, circuits, pacing,
+//! grouping and retries must not change what a port promises.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a world that cannot be made is a failed test"
+    reason = "a store that cannot be created fails the test"
 )]
 
 use std::sync::Arc;
@@ -24,7 +24,6 @@ use crate::support::azurite;
 use crate::support::gusty::Gusty;
 use evenkeel_conformance::World;
 
-/// A clock that a test moves.
 #[derive(Default)]
 struct StillClock {
     micros: AtomicU64,
@@ -40,8 +39,8 @@ impl Clock for StillClock {
     }
 }
 
-/// An account as the program uses it. Retries wait for nothing, since no test does; there are enough of them for
-/// any order in which concurrent requests meet faults.
+/// An account with the decorators of production. Retries do not wait. There are enough of them for any order in which
+/// concurrent requests meet faults.
 fn decorated(bare: &Account, clock: Arc<StillClock>) -> Account {
     let at_once = Backoff {
         min: Duration::ZERO,
@@ -91,7 +90,7 @@ fn gusty_world() -> World {
     World::new(decorated(&bare, clock.clone()), pass(clock), ())
 }
 
-/// On the emulator, where transactions and ranges are real requests.
+/// On the emulator transactions and ranges are real requests.
 fn azurite_world() -> World {
     let bare = azurite::shared().connect();
     let account = decorated(&bare, Arc::new(StillClock::default()));

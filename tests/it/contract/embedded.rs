@@ -1,7 +1,7 @@
-//! The contract of the storage ports, on the embedded store.
+//! The contract of the storage ports on the embedded store.
 #![expect(
     clippy::unwrap_used,
-    reason = "a world that cannot be made fails its test"
+    reason = "a store that cannot be created fails the test"
 )]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use evenkeel_conformance::World;
 
-/// A clock that a test moves. It does not move by itself, which a store must cope with.
+/// A clock that only the test moves. A store must cope with that.
 struct StillClock {
     micros: AtomicU64,
 }
@@ -36,10 +36,9 @@ impl Clock for StillClock {
     }
 }
 
-/// Chance from a counter (SplitMix64).
-struct Counted(AtomicU64);
+struct CountingRng(AtomicU64);
 
-impl Rng for Counted {
+impl Rng for CountingRng {
     fn next_u64(&self) -> u64 {
         let mut z = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -72,7 +71,7 @@ fn world(options: &Options) -> World {
 
 fn short_options() -> Options {
     Options {
-        short_pages: Some(Arc::new(Counted(AtomicU64::new(20_261_120)))),
+        short_pages: Some(Arc::new(CountingRng(AtomicU64::new(20_261_120)))),
     }
 }
 

@@ -1,8 +1,5 @@
-//! The contract of shared files, on a file system and in the simulated world.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a rule that meets an unexpected error has failed"
-)]
+//! The contract of shared files, on a file system and in the simulation.
+#![expect(clippy::unwrap_used, reason = "an unexpected error fails the rule")]
 
 use std::sync::Arc;
 

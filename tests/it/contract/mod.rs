@@ -1,4 +1,4 @@
-//! The contract of the ports, on every store: each module is a world.
+//! The contract of the ports, with one module per store.
 
 mod azurite;
 mod decorated;

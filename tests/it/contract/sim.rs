@@ -1,8 +1,8 @@
-//! The contract of the storage ports, on the simulated account.
+//! The contract of the storage ports on the simulated account.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a world that cannot be made is a failed test"
+    reason = "a store that cannot be created fails the test"
 )]
 
 use std::sync::Arc;
@@ -15,11 +15,10 @@ use evenkeel_model::AccountName;
 use evenkeel_storage::Clock;
 use jiff::Timestamp;
 
-/// A clock that only moves when told to.
 #[derive(Default)]
-struct Hands(AtomicI64);
+struct TestClock(AtomicI64);
 
-impl Clock for Hands {
+impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millisecond(1_795_000_000_000 + self.0.load(Ordering::SeqCst)).unwrap()
     }
@@ -30,7 +29,7 @@ impl Clock for Hands {
 }
 
 fn world() -> World {
-    let clock = Arc::new(Hands::default());
+    let clock = Arc::new(TestClock::default());
     let world = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(NoFaults));
     let pass = move |duration: Duration| -> futures::future::BoxFuture<'static, ()> {
         clock.0.fetch_add(

@@ -1,9 +1,6 @@
-//! The contract of sinks: on a simulated store, on a search service behind its REST API (a stub on loopback), on databases, and on all of
-//! them with the decorator stack of production.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a rule that meets an unexpected error has failed"
-)]
+//! The contract of sinks on a simulated store, on a search service behind its REST API (a stub on loopback), on
+//! databases, and on all of them with the decorators of production.
+#![expect(clippy::unwrap_used, reason = "an unexpected error fails the rule")]
 
 mod postgresql;
 
@@ -48,14 +45,13 @@ fn stub() -> SearchStub {
     stub
 }
 
-/// A database, without layers.
 fn open_database(settings: SqlSettings) -> Arc<dyn Sink> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let opened = evenkeel_sinks::open(&name(), SinkKind::Sql(settings), &clock);
     opened.unwrap().sink
 }
 
-/// As the program uses it. Retries wait for nothing, since no test does.
+/// A sink with the decorators of production. Retries do not wait.
 fn decorated(bare: Arc<dyn Sink>) -> Arc<dyn Sink> {
     let at_once = Backoff {
         min: Duration::ZERO,
@@ -104,7 +100,6 @@ fn searched_worn() -> SinkFixture {
     }
 }
 
-/// The columns of the table under test.
 fn columns() -> BTreeMap<String, ColumnType> {
     let kinds = [
         ColumnType::Text(None),
@@ -120,7 +115,6 @@ fn columns() -> BTreeMap<String, ColumnType> {
         .collect()
 }
 
-/// A database with the table under test.
 async fn tabled(settings: SqlSettings, keep: Box<dyn std::any::Any + Send + Sync>) -> SinkFixture {
     let sink = open_database(settings);
     sink.define(&people(), &columns()).await.unwrap();
@@ -146,12 +140,10 @@ async fn sqlite_worn() -> SinkFixture {
     }
 }
 
-/// A name for a database that nobody else has on the shared server.
 fn fresh(what: &str) -> String {
     format!("{what}_{}", uuid::Uuid::new_v4().simple())
 }
 
-/// A database of its own on the shared server.
 async fn postgres() -> SinkFixture {
     tabled(
         crate::support::postgres::shared().database(&fresh("contract")),
@@ -214,7 +206,6 @@ fn write(key: &str, name: &str) -> DocumentWrite {
     }
 }
 
-/// How a write of one document ended.
 async fn ends(sink: &dyn Sink, write: DocumentWrite) -> Result<(), (ErrorClass, String)> {
     let ended = sink
         .write(&people(), &[write])
@@ -224,7 +215,7 @@ async fn ends(sink: &dyn Sink, write: DocumentWrite) -> Result<(), (ErrorClass, 
 }
 
 #[tokio::test]
-async fn what_the_service_answers_is_what_may_be_done_about_it() {
+async fn answers_of_the_service_are_classified() {
     let stub = stub();
     let sink = search::connect(stub.service(&name())).unwrap();
     let throttled = ErrorClass::Throttled {
@@ -261,7 +252,7 @@ async fn what_the_service_answers_is_what_may_be_done_about_it() {
 }
 
 #[tokio::test]
-async fn a_gateway_in_the_service_s_place_is_believed_no_absence() {
+async fn a_404_of_a_gateway_does_not_prove_absence_in_a_search_service() {
     let stub = stub();
     let sink = search::connect(stub.service(&name())).unwrap();
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
@@ -325,7 +316,7 @@ async fn a_write_without_an_answer_is_not_repeated_and_one_that_was_put_off_is()
 }
 
 #[tokio::test]
-async fn what_is_written_meanwhile_goes_together_and_each_document_once() {
+async fn documents_written_during_a_request_share_the_next_one() {
     let stub = stub();
     let sink = decorated(search::connect(stub.service(&name())).unwrap());
     let writes: Vec<DocumentWrite> = (0..100).map(|n| write(&format!("k{n}"), "Ada")).collect();
@@ -341,7 +332,7 @@ async fn what_is_written_meanwhile_goes_together_and_each_document_once() {
 }
 
 #[tokio::test]
-async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
+async fn a_refusal_affects_one_document_and_a_lost_answer_all() {
     let stub = stub();
     let sink = decorated(search::connect(stub.service(&name())).unwrap());
     let bad = SinkDocument(serde_json::from_value(json!({"nonsense": 1})).unwrap());
@@ -375,7 +366,6 @@ async fn who_is_refused_alone_stands_alone_and_a_lost_answer_is_everybodys() {
     assert_eq!(stub.documents("people")["k2"]["name"], "Byron");
 }
 
-/// Every rule of versions, on a database.
 async fn versions_order_writes_whatever_order_they_arrive_in(fixture: &SinkFixture) {
     const DAY: i64 = 86_400_000;
     let sink = fixture.sink.as_ref();
@@ -409,7 +399,7 @@ async fn versions_order_writes_whatever_order_they_arrive_in(fixture: &SinkFixtu
     assert_eq!(
         ends(sink, at(now + 2, Some("two again"))).await,
         Ok(()),
-        "the same announcement"
+        "both writes must have the same version"
     );
     assert_eq!(ends(sink, at(now + 4, None)).await, Ok(()));
     says(None).await;
@@ -418,15 +408,15 @@ async fn versions_order_writes_whatever_order_they_arrive_in(fixture: &SinkFixtu
     assert_eq!(ends(sink, at(now + 5, Some("five"))).await, Ok(()));
     stale(ends(sink, at(now + 4, None)).await);
     says(Some("five")).await;
-    // A late delete of a row that a newer one has deleted, and one of a row that never was.
+    // Late deletes: of a row that a newer write has deleted, and of a row that never existed.
     assert_eq!(ends(sink, at(now + 7, None)).await, Ok(()));
     assert_eq!(ends(sink, at(now + 6, None)).await, Ok(()));
     stale(ends(sink, at(now + 6, Some("six"))).await);
-    // No honest version is a day ahead of another one that may still arrive.
+    // A version more than a day ahead of another pending one cannot be genuine.
     assert_eq!(ends(sink, at(now + 10 * DAY, Some("forged"))).await, Ok(()));
     assert_eq!(ends(sink, at(now + 8, Some("eight"))).await, Ok(()));
     says(Some("eight")).await;
-    // Of some in one batch the stale one stands alone.
+    // Only the stale document of a batch fails.
     let batch = [
         DocumentWrite {
             version: now + 9,
@@ -453,8 +443,8 @@ fn at_key(key: &str, version: i64) -> DocumentWrite {
     }
 }
 
-/// Many writers of few keys, each version once, in any order: the last version is what stays.
-async fn writers_side_by_side_leave_the_newest(fixture: &SinkFixture) {
+/// Concurrent writers of a few keys, each version once and in any order. The highest version must remain.
+async fn concurrent_writers_leave_the_newest_version(fixture: &SinkFixture) {
     let now = 1_800_000_000_000;
     let writes = (0..40_i64).map(|n| async move {
         let batch: Vec<DocumentWrite> = (0..20_i64)
@@ -534,7 +524,6 @@ async fn a_table_gets_the_columns_that_it_lacks_and_keeps_all_others(fixture: &S
     );
 }
 
-/// The rules of databases, beside those of all sinks.
 macro_rules! databases {
     ($($database:ident: $fixture:expr;)*) => {$(
         mod $database {
@@ -547,7 +536,7 @@ macro_rules! databases {
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn side_by_side() {
-                writers_side_by_side_leave_the_newest(&$fixture).await;
+                concurrent_writers_leave_the_newest_version(&$fixture).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -563,10 +552,8 @@ databases! {
     in_sqlite: super::sqlite().await;
 }
 
-/// A key that events are signed with.
 const WEBHOOK_KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// A receiver of events on a stub.
 fn receiver(stub: &crate::support::stub::Stub, timeout: Duration) -> Arc<dyn Sink> {
     receiver_by(stub, SecretString::from(WEBHOOK_KEY).into(), timeout)
 }
@@ -590,7 +577,7 @@ fn receiver_at(port: u16, secret: ConfiguredSecret, timeout: Duration) -> Arc<dy
 }
 
 #[tokio::test]
-async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
+async fn answers_of_a_receiver_are_classified() {
     use crate::support::stub::{Reply, Stub};
     let answers = Stub::start(|request| match request.number {
         0 => Reply::status(204).into(),
@@ -603,7 +590,7 @@ async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
             .into(),
         4 => Reply::status(422).body("x".repeat(100_000)).into(),
         5 => Reply::Reset,
-        // The body of an accepted event is not waited for.
+        // The sink does not wait for the body of an accepted event.
         _ => Reply::status(200)
             .body("x".repeat(100_000))
             .cut_after(10)
@@ -650,7 +637,7 @@ async fn what_a_receiver_answers_is_what_may_be_done_about_an_event() {
     );
 }
 
-/// As the program uses it, but for repetitions.
+/// A sink with the decorators of production, but without retries.
 fn decorated_once(bare: Arc<dyn Sink>) -> DecoratedSink {
     let once = RetryPolicy::growing(
         Backoff {
@@ -667,7 +654,6 @@ fn decorated_once(bare: Arc<dyn Sink>) -> DecoratedSink {
 
 #[tokio::test]
 async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_request() {
-    // Nothing listens there.
     let decorated = decorated_once(receiver_at(
         1,
         SecretString::from(WEBHOOK_KEY).into(),
@@ -682,7 +668,7 @@ async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_
             ErrorClass::Refused
         );
     }
-    // As a thorough audit reads, and as a migration does.
+    // A full audit and a migration read like this.
     assert_eq!(
         decorated
             .sink
@@ -712,7 +698,7 @@ async fn an_event_waits_for_no_answer_but_its_own() {
         (0..20).map(|n| ends(sink, write(&format!("k{n}"), "Ada")))
     ));
     let Either::Right((ended, _)) = select(slow, others).await else {
-        panic!("the others waited for it")
+        panic!("other documents waited for the slow one")
     };
     for (n, ended) in ended.into_iter().enumerate() {
         assert_eq!(
@@ -741,7 +727,7 @@ async fn a_topic_whose_events_are_not_answered_holds_up_no_other() {
     let (other, event) = (CollectionName::new("other").unwrap(), [write("a", "Ada")]);
     let Either::Right((written, _)) = select(silent, decorated.sink.write(&other, &event)).await
     else {
-        panic!("the others ended first")
+        panic!("other documents must end first")
     };
     assert_eq!(written.unwrap().len(), 1);
 }
@@ -750,7 +736,7 @@ async fn a_topic_whose_events_are_not_answered_holds_up_no_other() {
 async fn a_receiver_that_hangs_gets_eight_events_at_once_until_its_circuit_opens() {
     use crate::support::stub::{Reply, Stub};
     let silent = Stub::start(|_| Reply::Silence);
-    // Beyond the second that failures must last: the second eight open it.
+    // More than one second, because a circuit opens only if failures last that long. The second eight failures open it.
     let decorated = decorated_once(receiver(&silent, Duration::from_millis(1_100)));
     let ended =
         join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada"))))
@@ -860,11 +846,11 @@ async fn an_event_that_the_receiver_did_not_wait_for_may_be_repeated_and_has_its
         .collect();
     assert!(
         sent.len() == 3 && sent.iter().all(|one| *one == sent[0]),
-        "a receiver drops an id that it has seen: {sent:?}"
+        "ids must differ, because a receiver drops repeated ids: {sent:?}"
     );
 }
 
-/// The signature that a receiver expects, computed from the published scheme alone (HMAC: RFC 2104).
+/// The signature that a receiver expects, computed from the published scheme only (HMAC: RFC 2104).
 fn signature(key: &str, request: &crate::support::stub::Request) -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
@@ -922,7 +908,7 @@ async fn a_secret_file_that_is_replaced_signs_the_next_event_and_one_without_a_k
     replace(NEXT);
     sent(NEXT).await;
 
-    // What is no key sends nothing, and is no reason to poison a job: an operator mends the file.
+    // An invalid key sends nothing and does not poison a job, because an operator can fix the file.
     let before = stub.requests().len();
     for (text, expected) in [
         ("whsec_topsecret", "expected whsec_ and the Base64"),

@@ -1,4 +1,4 @@
-//! The pages about the code name what there is: crates with what they may name, names of the glossary, files.
+//! Checks the pages about the code against the code: crates and their dependencies, names in the glossary, and files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The crates of this workspace that a manifest names for its own code, without their common prefix.
+/// The workspace crates in a manifest's dependencies, without their common prefix.
 fn named(manifest: &Path) -> BTreeSet<String> {
     let manifest: toml::Table = std::fs::read_to_string(manifest).unwrap().parse().unwrap();
     let dependencies = manifest["dependencies"].as_table().unwrap();
@@ -20,7 +20,6 @@ fn named(manifest: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Every crate in `crates`.
 fn crates() -> BTreeSet<String> {
     std::fs::read_dir(root().join("crates"))
         .unwrap()
@@ -28,19 +27,16 @@ fn crates() -> BTreeSet<String> {
         .collect()
 }
 
-/// The texts between backticks.
 fn code(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// The section of a page under a heading.
 fn section<'t>(page: &'t str, heading: &str) -> &'t str {
     let begin = format!("\n## {heading}\n");
     let rest = page.split(&begin).nth(1).unwrap();
     rest.split("\n## ").next().unwrap()
 }
 
-/// The cells of the rows of a table.
 fn rows(section: &str) -> impl Iterator<Item = Vec<String>> {
     let cells = |line: &str| {
         let line = line.replace("\\|", "\u{a6}");
@@ -74,7 +70,6 @@ fn the_table_of_crates_says_what_the_manifests_say() {
     assert_eq!(stated, manifests);
 }
 
-/// All sources of a crate, in one text.
 fn sources(folder: &Path) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -105,16 +100,19 @@ fn each_name_of_the_glossary_is_in_its_crate() {
         for name in code(&row[2]) {
             let mut path = name.split("::");
             let Some(known) = path.next().and_then(|first| words.get(first)) else {
-                assert!(!name.contains("::"), "{name} begins with no crate");
+                assert!(
+                    !name.contains("::"),
+                    "{name} does not begin with the name of a crate"
+                );
                 continue;
             };
             for part in path {
-                assert!(known.contains(part), "{name}: there is no {part}");
+                assert!(known.contains(part), "{name}: {part} does not exist");
                 names += 1;
             }
         }
     }
-    assert!(names > 100, "only {names} names were found");
+    assert!(names > 100, "found only {names} names");
 }
 
 #[test]
@@ -144,7 +142,7 @@ fn each_file_that_a_page_about_the_code_names_is_there() {
             if !is_path || name.contains([' ', '*', '<']) {
                 continue;
             }
-            // NAME stands for what is to be added: the folder must be there.
+            // NAME is a placeholder for a new file. Its folder must exist.
             let known = name.split("NAME").next().unwrap();
             let known = if known == name {
                 known
@@ -153,13 +151,13 @@ fn each_file_that_a_page_about_the_code_names_is_there() {
             };
             assert!(
                 root().join(known).exists(),
-                "{}: there is no {name}",
+                "{}: {name} does not exist",
                 path.display()
             );
             files += 1;
         }
     }
-    assert!(files > 150, "only {files} files were found");
+    assert!(files > 150, "found only {files} files");
 }
 
 /// `name` in `path`, or several names.

@@ -1,5 +1,5 @@
-//! Azure's table design guide, item by item: `docs/guide.toml` names pages, examples and tests that exist, lacks no item, and is what
-//! `docs/guide.md` says.
+//! Azure's table design guide. `docs/guide.toml` must name existing pages, examples and tests, and contain every item,
+//! and `docs/guide.md` must be generated from it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -57,7 +57,6 @@ struct Item {
     test: Option<String>,
 }
 
-/// Each section of the page, and its items in order.
 const SECTIONS: [(&str, &[&str]); 6] = [
     (
         "Patterns",
@@ -82,7 +81,6 @@ const SECTIONS: [(&str, &[&str]); 6] = [
     ),
     ("Retry and stress", &["T1", "T2", "T3", "T4", "T5"]),
 ];
-/// Questions of the checklist.
 const QUESTIONS: usize = 47;
 
 impl State {
@@ -113,7 +111,6 @@ fn guide() -> Guide {
     toml::from_str(include_str!("../../../docs/guide.toml")).unwrap()
 }
 
-/// What is wrong with an item.
 fn wrong(item: &Item, guide: &Guide) -> Vec<String> {
     let mut wrong = Vec::new();
     let Item {
@@ -141,7 +138,7 @@ fn wrong(item: &Item, guide: &Guide) -> Vec<String> {
     expect(
         complete,
         format!(
-            "{} needs a page, and a test or example, or what it lacks",
+            "{} needs a page and a test or example, or a list of what is missing",
             state.word()
         ),
     );
@@ -285,7 +282,6 @@ An example is a catalog and a script of commands in `examples/guide`. To run one
 
 ";
 
-/// The page.
 fn page(guide: &Guide) -> String {
     let mut page = String::from(
         "<!-- Generated from guide.toml by `EVENKEEL_WRITE=1 cargo test --test it documentation`. -->\n\n",
@@ -362,7 +358,6 @@ fn section<'g>(page: &mut String, title: &str, items: impl Iterator<Item = &'g I
     }
 }
 
-/// A page's name without its folder, ending and heading.
 fn stem(page: &str) -> String {
     let file = page.split('#').next().unwrap_or(page);
     Path::new(file)

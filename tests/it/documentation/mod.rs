@@ -1,11 +1,8 @@
-//! What the documentation shows is so: every job in `docs/jobs.md` is one, every metric is in `docs/metrics.md`,
-//! and rules and dashboards use no others, every key
-//! and condition in `docs/catalog.md` means what it says, and the catalogs and jobs of the quick start and of the tour are valid.
+//! Checks the documentation against the program. Every job in `docs/jobs.md` is valid. Every metric is in
+//! `docs/metrics.md`, and rules and dashboards use no others. Every key and condition in `docs/catalog.md` has the
+//! described effect. The catalogs and jobs of the quick start and the tour are valid.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a page that cannot be read is a failed test"
-)]
+#![expect(clippy::unwrap_used, reason = "an unreadable page fails the test")]
 
 mod crates;
 mod guide;
@@ -19,7 +16,6 @@ use evenkeel_model::{EdmDateTime, EdmValue, job};
 use evenkeel_telemetry::names::METRICS;
 use evenkeel_worker::poison::PoisonMessage;
 
-/// The fenced blocks of a language in a Markdown file.
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
     let fence = format!("```{language}\n");
     text.split(fence.as_str())
@@ -28,7 +24,7 @@ fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
         .collect()
 }
 
-/// What the tests of the end-to-end suite run is what the page shows.
+/// The page must show the code that the end-to-end tests run.
 #[test]
 fn the_sample_of_reading_ones_own_writes_is_the_one_that_is_tested() {
     let page = include_str!("../../../docs/client.md");
@@ -63,7 +59,7 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
         ops.push(envelope.job.op());
     }
     for op in job::OPS.iter().filter(|op| !is_sample(op)) {
-        assert!(ops.contains(op), "docs/jobs.md shows no {op}");
+        assert!(ops.contains(op), "docs/jobs.md has no example of {op}");
         let listed = SHIPPED.split("operations this queue may carry:").nth(1);
         let listed = listed
             .and_then(|rest| rest.split("Default").next())
@@ -83,7 +79,7 @@ fn the_poison_message_that_the_documentation_shows_has_every_field() {
         .into_iter()
         .find(|block| block.contains("\"reason\""))
         .unwrap();
-    // A new field does not compile here.
+    // A new field causes a compile error here.
     let PoisonMessage {
         v: _,
         reason: _,
@@ -137,12 +133,12 @@ fn every_kind_of_view_has_an_example_a_section_and_a_page() {
         ] {
             assert!(
                 text.contains(&format!("kind = \"{kind}\"")),
-                "{place} shows no view of kind {kind}"
+                "{place} has no view of kind {kind}"
             );
         }
         assert!(
             include_str!("../../../docs/choose.md").contains(&format!("`{kind}`")),
-            "docs/choose.md names no view of kind {kind}"
+            "docs/choose.md does not mention views of kind {kind}"
         );
     }
 }
@@ -158,7 +154,6 @@ fn the_schema_in_the_documentation_is_the_program_s_own() {
     );
 }
 
-/// Whether an operation is in builds for tests alone.
 fn is_sample(op: &str) -> bool {
     op.starts_with("sample_")
 }
@@ -184,7 +179,7 @@ fn every_metric_is_documented_with_its_labels() {
     }
 }
 
-/// The names in a text that look like metrics, without what a histogram adds.
+/// The words in a text that look like metrics, without the suffixes of histograms.
 fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|end: char| !end.is_ascii_alphanumeric() && end != '_' && end != ':');
     let named = words.filter(|word| word.starts_with("evenkeel_") || word.starts_with("evenkeel:"));
@@ -212,7 +207,7 @@ fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_docume
         );
         seen += 1;
     }
-    assert!(seen > 40, "only {seen} names were found");
+    assert!(seen > 40, "found only {seen} names");
     let documented = include_str!("../../../docs/metrics.md");
     let tests = [
         include_str!("../../../deploy/prometheus/evenkeel.tests.yml"),
@@ -228,19 +223,17 @@ fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_docume
         );
         assert!(
             tests.iter().any(|tests| tests.contains(alert)),
-            "{alert} is not tested"
+            "alert {alert} has no test"
         );
     }
     serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
 }
 
-/// A page that leads through a catalog: its first block of TOML, and jobs that it submits to it.
+/// A page with a catalog in its first TOML block, and jobs for that catalog.
 struct Walkthrough {
     path: &'static str,
     text: &'static str,
-    /// How many views and archives the catalog declares.
     declares: (usize, usize),
-    /// How many jobs the page submits.
     jobs: usize,
 }
 
@@ -278,7 +271,7 @@ fn the_catalog_of_every_walkthrough_is_valid_and_warns_of_nothing() {
         let catalog = blocks(text, "toml")
             .into_iter()
             .next()
-            .unwrap_or_else(|| panic!("{path} shows no catalog"));
+            .unwrap_or_else(|| panic!("{path} has no catalog"));
         std::fs::write(folder.path().join("default.toml"), catalog).unwrap();
         let request = Request {
             folder: Folder::Named(folder.path().to_owned()),
@@ -316,11 +309,11 @@ fn every_job_that_a_walkthrough_submits_is_valid() {
 }
 
 #[test]
-fn the_readme_is_read_in_one_sitting() {
+fn the_readme_is_short() {
     let lines = include_str!("../../../README.md").lines().count();
     assert!(
         lines <= 120,
-        "README.md has {lines} lines: what goes on for longer has a page of its own in docs/"
+        "README.md has {lines} lines. Move long sections to a page in docs/"
     );
 }
 
@@ -364,12 +357,12 @@ fn every_key_filter_makes_what_the_catalog_s_table_says() {
         assert_eq!(Some(rendered.to_string()), quoted(key), "{line}");
         seen += 1;
     }
-    assert_eq!(seen, 13, "a row of the table of filters was not read");
+    assert_eq!(seen, 13, "a row of the table of filters was not recognized");
     let page = include_str!("../../../docs/catalog.md");
     for name in evenkeel_model::template::filter_names() {
         assert!(
             page.contains(&format!("`{name}`")) || page.contains(&format!("`{name}:")),
-            "docs/catalog.md does not show the filter {name}"
+            "docs/catalog.md does not document the filter {name}"
         );
     }
 }
@@ -383,14 +376,13 @@ fn every_condition_in_the_catalog_s_documentation_is_one() {
     {
         let table: toml::Table = toml::from_str(line).unwrap();
         let condition = table["when"].as_str().unwrap();
-        // Those of rules may say `now`.
+        // Conditions of rules may contain `now`.
         TimedCondition::parse(condition).unwrap_or_else(|error| panic!("{error}"));
         seen += 1;
     }
     assert_eq!(seen, 5);
 }
 
-/// The Markdown files of the project, by path.
 fn pages() -> std::io::Result<Vec<(std::path::PathBuf, String)>> {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![root.join("docs"), root.join("deploy")];
@@ -420,7 +412,7 @@ fn pages() -> std::io::Result<Vec<(std::path::PathBuf, String)>> {
         .collect()
 }
 
-/// How a heading is addressed: lower case, words joined by dashes, everything else left out.
+/// The anchor of a heading: lower case, words joined by dashes, other characters removed.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     kept.chars()
@@ -447,11 +439,7 @@ fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
             } else {
                 path.parent().unwrap().join(file)
             };
-            assert!(
-                target.exists(),
-                "{}: nothing lies at {link}",
-                path.display()
-            );
+            assert!(target.exists(), "{}: broken link {link}", path.display());
             if !heading.is_empty() {
                 let text = std::fs::read_to_string(&target).unwrap();
                 let found = text
@@ -463,7 +451,7 @@ fn every_link_between_the_pages_leads_to_a_file_and_a_heading() {
             followed += 1;
         }
     }
-    assert!(followed > 50, "{followed} links were followed");
+    assert!(followed > 50, "checked only {followed} links");
 }
 
 #[test]
@@ -507,5 +495,5 @@ fn every_catalog_in_the_pages_of_patterns_keys_events_and_choices_is_valid() {
             seen += 1;
         }
     }
-    assert!(seen > 20, "{seen} catalogs were read");
+    assert!(seen > 20, "read only {seen} catalogs");
 }

@@ -1,4 +1,4 @@
-//! What pages claim about security is shown by tests that there are.
+//! Checks that the claims of the page about security name existing tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ const OTHERS: [&str; 2] = [
     include_str!("../../../docs/jobs.md"),
 ];
 
-/// The names of tests in the sources, and of those that a macro runs over several stores: they stand on a line of their own.
+/// The names of all tests. A macro's list of tests over several stores has one name per line.
 fn tests() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders: Vec<PathBuf> = ["src", "crates", "tests"]
@@ -47,14 +47,13 @@ fn tests_of(source: &str) -> Vec<String> {
     found
 }
 
-/// Five words at least.
+/// A test name has at least five words.
 fn is_name(text: &str) -> bool {
     text.chars()
         .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && text.matches('_').count() >= 4
 }
 
-/// The tests that a text names: in backticks, perhaps cut short.
 fn named(text: &str) -> impl Iterator<Item = &str> {
     text.split('`')
         .skip(1)
@@ -65,7 +64,7 @@ fn named(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_test_that_a_claim_about_security_names_is_there() {
     let tests = tests();
-    // Tests of several stores have the store's name behind theirs.
+    // Tests over several stores have the name of the store appended.
     let is_there = |name: &str| {
         let cut = name
             .strip_suffix('…')
@@ -82,10 +81,10 @@ fn every_test_that_a_claim_about_security_names_is_there() {
         .chain(of_claims)
         .filter(|name| !is_there(name))
         .collect();
-    assert!(missing.is_empty(), "no such test: {missing:?}");
+    assert!(missing.is_empty(), "missing tests: {missing:?}");
     assert!(
         !is_there("a_function_that_is_no_test_at_all") && !is_there("every_test_that_a_claim_ab"),
-        "what is cut says so"
+        "a truncated list must be marked"
     );
 }
 
@@ -96,7 +95,6 @@ fn section(name: &str) -> &'static str {
         .unwrap()
 }
 
-/// The tests of each claim of the page.
 fn claims() -> BTreeMap<String, Vec<String>> {
     toml::from_str(CLAIMS).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The program as built, on 256 MiB: the poison page as a bomb.
+//! The built program with 256 MiB of memory. The poison page is tested with decompression bombs.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,14 +16,13 @@ use tempfile::TempDir;
 use crate::hostile::poison::message;
 
 pub(crate) const MIB: u64 = 1_024 * 1_024;
-/// Memory that the daemon may have: half of the deployment's.
+/// Memory of the daemon: half of the deployment's.
 pub(crate) const LIMIT: u64 = 256 * MIB;
 
 pub(crate) struct Daemon {
     child: Child,
     address: String,
     folder: TempDir,
-    /// Bytes of its log.
     told: Arc<AtomicU64>,
 }
 
@@ -34,7 +33,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A job of 1,400 bytes that is a megabyte of zeros, as deep as a parser goes.
+/// A job of 1,400 bytes that expands to a megabyte of zeros, nested as deep as the parser allows.
 fn bomb(number: usize) -> String {
     let zeros = vec!["0"; 520_000].join(",");
     let depth = 120;
@@ -47,7 +46,6 @@ fn bomb(number: usize) -> String {
 }
 
 impl Daemon {
-    /// With these messages on its poison queue.
     fn with(poison: &[String]) -> Self {
         Self::over("", async |account| {
             let queue = QueueName::new("jobs-poison").unwrap();
@@ -62,7 +60,6 @@ impl Daemon {
         })
     }
 
-    /// With this added to its configuration, and over an account that was prepared so.
     pub(crate) fn over(more: &str, prepare: impl AsyncFnOnce(&Account)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("evenkeel.db");
@@ -82,7 +79,7 @@ impl Daemon {
                     .unwrap();
             prepare(&account).await;
         });
-        // What a process writes to, its threads' stacks among it: what exceeds it ends the process.
+        // The limit covers all writable memory including the threads' stacks. A process that exceeds it is ended.
         let limited = format!("ulimit -d {} && exec \"$@\"", LIMIT / 1_024);
         let mut child = Command::new("sh")
             .args([
@@ -94,7 +91,7 @@ impl Daemon {
             ])
             .arg(folder.path())
             .arg("run")
-            // As the deployment says: a thread for each core would make the test depend on the machine.
+            // Same as in the deployment. With one thread per core the test would depend on the machine.
             .env("TOKIO_WORKER_THREADS", "4")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -113,8 +110,8 @@ impl Daemon {
                         .collect::<String>()
                 })
             })
-            .expect("the daemon says where it listens");
-        // Read on, so that it never waits for a reader.
+            .expect("the daemon logs its address");
+        // Reads the log continuously, so that the daemon never blocks on a full pipe.
         let told = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&told);
         std::thread::spawn(move || {
@@ -130,12 +127,10 @@ impl Daemon {
         }
     }
 
-    /// Bytes of its log so far.
     pub(crate) fn told(&self) -> u64 {
         self.told.load(Ordering::SeqCst)
     }
 
-    /// Bytes of its store, poison messages and their bodies among them.
     pub(crate) fn stored(&self) -> u64 {
         let files = std::fs::read_dir(self.folder.path())
             .unwrap()
@@ -150,7 +145,6 @@ impl Daemon {
             .sum()
     }
 
-    /// Processor time that it has taken so far.
     pub(crate) fn worked(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat
@@ -159,7 +153,7 @@ impl Daemon {
             .1
             .split_whitespace()
             .collect();
-        // In user and in system mode, in hundredths of a second.
+        // User and system mode, in hundredths of a second.
         Duration::from_millis(
             [11, 12]
                 .map(|at| fields[at].parse::<u64>().unwrap() * 10)
@@ -172,7 +166,6 @@ impl Daemon {
         get(&self.address, path)
     }
 
-    /// The most memory that it has had, in bytes.
     pub(crate) fn peak(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status
@@ -219,7 +212,7 @@ fn a_queue_of_bombs_is_looked_at_and_the_daemon_stays_alive() {
         .collect();
     assert!(
         bombs.iter().all(|bomb| bomb.len() < 2_500),
-        "small messages: {}",
+        "messages must be small: {}",
         bombs[0].len()
     );
     let daemon = Daemon::with(&poison);
@@ -266,7 +259,7 @@ fn silent_connections_keep_no_probe_out() {
     let daemon = Daemon::with(&[]);
     let connect = |number: usize| {
         let mut stream = TcpStream::connect(&daemon.address).unwrap();
-        // None at all, the beginning of a request, or one that was answered and a connection that is kept.
+        // Nothing, the beginning of a request, or an answered request on a kept connection.
         match number % 3 {
             0 => {}
             1 => write!(stream, "GET /healthz HTTP/1.1\r\nHost: ").unwrap(),
@@ -277,7 +270,7 @@ fn silent_connections_keep_no_probe_out() {
     let silent: Vec<TcpStream> = (0..700).map(connect).collect();
     for path in ["/healthz", "/readyz", "/metrics"] {
         let mut probe = TcpStream::connect(&daemon.address).unwrap();
-        // Less than the half minute after which silent connections are closed by themselves.
+        // Less than the 30 s after which silent connections are closed.
         probe
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
@@ -289,7 +282,7 @@ fn silent_connections_keep_no_probe_out() {
         let mut answer = String::new();
         probe
             .read_to_string(&mut answer)
-            .expect("it is answered while they are open");
+            .expect("a request must be answered while the connections are open");
         assert!(answer.starts_with("HTTP/1.1 "), "{path}: {answer}");
     }
     assert_eq!(silent.len(), 700);

@@ -1,4 +1,4 @@
-//! Rows that views make: jobs neither write nor delete them, in whatever table they lie.
+//! Derived rows: jobs neither write nor delete them, in any table.
 
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ async fn a_chain_takes_entities_of_its_own_and_its_derived_rows_are_synced_as_ev
     stage.done(&put("Managers", "m_Sales", "own")).await;
     assert!(
         stage.read("ManagersByName", "HACK", "own").await.is_some(),
-        "an entity of the middle table is a primary"
+        "an entity of the middle table must be a primary"
     );
     stage
         .done(&json!({"op": "sync", "table": "Managers", "pk": "m_Sales", "rk": "8"}))

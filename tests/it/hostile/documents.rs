@@ -1,4 +1,4 @@
-//! Documents of a search service: a message or a footprint names any index and any key.
+//! Search documents: a forged message or footprint may name any index and any key.
 
 use evenkeel_model::{CollectionName, sink};
 use serde_json::json;

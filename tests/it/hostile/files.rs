@@ -1,11 +1,11 @@
-//! Files: a message or a footprint names any path of the worker's host.
+//! Files: a forged message or footprint may name any path on the worker's host.
 
 use serde_json::json;
 
 use crate::hostile::stage::{Stage, key, staff, table};
 use evenkeel_model::job::Primary;
 
-/// Paths that are none of Ann's, as a folder and a name below it.
+/// Paths that do not belong to Ann, as a folder and a name in it.
 fn paths(stage: &Stage) -> Vec<(String, String)> {
     let (victim, share) = (stage.victim(), stage.share());
     let (victim, share) = (victim.to_str().unwrap(), share.to_str().unwrap());
@@ -82,11 +82,12 @@ async fn an_archived_entity_reaches_no_file_beside_another_document() {
         .cloned()
         .collect();
     let [photo] = values.as_slice() else {
-        panic!("Cid's photograph is in the drawer: {before:?}")
+        panic!("Cid's photo must be in the file archive: {before:?}")
     };
     let share = format!("{}/", stage.share().display());
     let name = photo.strip_prefix(&share).unwrap();
-    // Of another entity of the very archive, of an entity that is not there, and in the right place of a table that has none.
+    // Primaries: another entity of the same archive, an absent entity, and the right place in a table without an
+    // archive.
     for primary in [
         Primary {
             table: table_of_drawer.clone(),
@@ -121,7 +122,7 @@ async fn files_of_an_archived_entity_itself_are_dropped_as_ever() {
     assert_eq!(
         values(&stage),
         0,
-        "a restored entity leaves no value in the drawer"
+        "a restored entity must not leave a value in the file archive"
     );
     assert!(stage.read("Staff", "Sales", "9").await.is_some());
 }

@@ -1,5 +1,5 @@
-//! Anything at all: forged messages and rows of every kind that the program reads, in any order. Whatever they say, nothing is deleted
-//! or overwritten that is not the named primary's.
+//! Random forgeries: messages and rows of every kind that the program reads, in any order. They must not delete or
+//! overwrite anything that does not belong to the named primary.
 
 use std::time::Duration;
 
@@ -17,31 +17,44 @@ use crate::hostile::poison::message;
 use crate::hostile::records::{gone, line, number};
 use crate::hostile::stage::{ORDERS, OTHER_LOG, Stage, TRUE, key, staff, table};
 
-/// One forgery.
 #[derive(Debug, Clone)]
 enum Forgery {
-    /// A message on the recheck queue.
-    Recheck { of: Primary, items: Vec<Value> },
-    /// A footprint of a primary, and a sync of it.
-    Footprint { of: Primary, items: Value },
-    /// A message on the poison queue, that an operator discards or requeues.
-    Poison { fields: Value, discard: bool },
-    /// A row of claims, and a job of an entity that they are about.
-    Claims { members: Value },
-    /// The head of a list, which says where its members lie.
+    Recheck {
+        of: Primary,
+        items: Vec<Value>,
+    },
+    Footprint {
+        of: Primary,
+        items: Value,
+    },
+    Poison {
+        fields: Value,
+        discard: bool,
+    },
+    /// A row of claims, and a job of an entity in their range.
+    Claims {
+        members: Value,
+    },
+    /// The head row of a list, which names the places of its members.
     Head {
         properties: Vec<(&'static str, Value)>,
     },
-    /// The marks of a row that an application wrote.
-    Marks { view: String, source: Value },
-    /// A job with a cursor, or with a blob that it says was staged for it.
+    /// The marks of a derived row, written by an application.
+    Marks {
+        view: String,
+        source: Value,
+    },
+    /// A job with a cursor, or with the name of a staged blob.
     Job(Value),
-    /// Rows of the recorded catalog, a migration by it, and jobs afterwards.
-    Record { rows: Vec<Entity>, then: Value },
-    /// A record of a line in a log, and a job that appends one.
+    /// Rows of the recorded catalog, a migration that reads them, and later jobs.
+    Record {
+        rows: Vec<Entity>,
+        then: Value,
+    },
     Line(Entity),
-    /// The first row of an entity that says how many more it has.
-    Rows { said: String },
+    Rows {
+        said: String,
+    },
 }
 
 fn primaries() -> impl Strategy<Value = Primary> {
@@ -95,7 +108,7 @@ fn parts() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// A site: in the words of a recheck, and in those of a footprint.
+/// A site in the format of a recheck, and in that of a footprint.
 fn sites() -> impl Strategy<Value = (Value, Value)> {
     let row = |name: &str, pk: &str, rk: &str| {
         (
@@ -177,7 +190,7 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
                 json!([view, generation, account, site, part, etag, changing])
             },
         );
-    // In the table of its view, at its version.
+    // The row is in the table of its view, at its version.
     let at_home = select(vec![
         (
             "by_email",
@@ -326,7 +339,6 @@ fn lines() -> impl Strategy<Value = Entity> {
     )
 }
 
-/// What the department says to every row of a table, as a list of claims has it.
 fn claim(table: &str, set: &Value) -> String {
     let range = json!({"account": "main", "table": table, "pk": "Sales"});
     let of = json!({"pk": "Sales", "rk": "department"});
@@ -347,7 +359,6 @@ impl Stage {
             .unwrap();
     }
 
-    /// With the paths of this stage.
     fn placed(&self, value: &Value) -> Value {
         let text = value
             .to_string()
@@ -409,7 +420,7 @@ impl Stage {
                 drop(self.attempt(&json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7", "thorough": true})).await);
             }
             Forgery::Marks { view, source } => {
-                // In the place of an item that Ann has, so that her passes meet it.
+                // The row has the key of one of Ann's items, so that her passes read it.
                 let row = Entity::new(key("email_Sales", "ann@contoso.com"))
                     .with("ek_view", view.as_str())
                     .with("ek_source", source.to_string());

@@ -1,10 +1,10 @@
-//! Rows, blobs, members and properties: a message or a footprint names those of another primary.
+//! Rows, blobs, members and properties: a forged message or footprint may name those of another primary.
 
 use serde_json::{Value, json};
 
 use crate::hostile::stage::{Stage, staff};
 
-/// Items of Bob's, and things that are nobody's item, each as a recheck lists it.
+/// Items of Bob, and things that are nobody's item, in the format of a recheck.
 fn theirs() -> Vec<Value> {
     let row = |view: &str, table: &str, pk: &str, rk: &str| json!({"view": view, "account": "main", "table": table, "pk": pk, "rk": rk});
     let member = |mut item: Value, texts: &[&str]| {
@@ -47,7 +47,7 @@ async fn a_recheck_of_one_primary_drops_nothing_of_another() {
             .unwrap()
             .entity,
     );
-    // Bob's names in the wrong order are no primary's; a table that is no source has no members.
+    // Bob's keys in the wrong order are no primary, and a table that is no source has no members.
     let others = [staff("7"), staff("no-such"), crossed(), foreign()];
     for item in theirs() {
         for primary in &others {
@@ -74,7 +74,6 @@ async fn a_recheck_of_one_primary_drops_nothing_of_another() {
     }
 }
 
-/// An absent primary whose keys are other texts of Bob's membership.
 fn crossed() -> evenkeel_model::job::Primary {
     evenkeel_model::job::Primary {
         table: crate::hostile::stage::table("Staff"),
@@ -82,7 +81,6 @@ fn crossed() -> evenkeel_model::job::Primary {
     }
 }
 
-/// A primary of another source, under Bob's key.
 fn foreign() -> evenkeel_model::job::Primary {
     evenkeel_model::job::Primary {
         table: crate::hostile::stage::table("Managers"),
@@ -133,7 +131,7 @@ async fn a_forged_footprint_with_true_versions_drops_no_member_and_no_property_o
 #[tokio::test]
 async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_another() {
     let stage = Stage::new().await;
-    // She wants what Bob has on their department.
+    // She wants the properties that Bob has set on their department.
     let ann = json!({"PartitionKey": "Sales", "RowKey": "7", "FirstName": "Ann", "LastName": "King", "Email": "Ann@contoso.com", "IsManager": true});
     let refused = stage
         .refused(&json!({"op": "put", "table": "Staff", "entity": ann}))
@@ -156,7 +154,7 @@ async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_anoth
     ]]);
     assert!(
         stage.forge_footprint(&staff("7"), &items).await.is_err(),
-        "it is taken still"
+        "the key must still be taken"
     );
     let after = stage
         .read("Departments", "Sales", "department")

@@ -1,4 +1,4 @@
-//! Jobs that want more memory than there is, on a daemon that may have 256 MiB.
+//! Jobs that need more memory than the daemon's 256 MiB.
 
 use std::time::Duration;
 
@@ -32,16 +32,15 @@ member = [\"{PartitionKey}\", \"{RowKey}\"]
 source = \"Employees\"
 to = { kind = \"blob\", container = \"former\" }
 ";
-/// Entities of half the size that a row may have, in messages about a hundred each.
+/// Number of entities of half the maximum row size, in messages of about a hundred each.
 const LARGE: usize = 400;
-/// Forged blobs of each kind.
 const FORGED: usize = 3;
 
-/// Honest jobs: each a staged entity of 15 MiB, in ten properties.
+/// Valid jobs, each with a staged entity of 15 MiB in ten properties.
 const HONEST: usize = 8;
-/// Messages of 1.4 KB that hold half a million zeros.
+/// Messages of 1.4 KB that contain half a million zeros.
 const BOMBS: usize = 64;
-/// Messages of 6 KB that hold two hundred thousand objects in each other.
+/// Messages of 6 KB that contain two hundred thousand nested objects.
 const NESTED: usize = 4;
 
 fn name(name: &str) -> BlobName {
@@ -79,7 +78,7 @@ fn put_of(number: usize) -> String {
     body::encode(&json!({"op": "put", "table": "Staff", "pk": "p", "rk": format!("{number}"), "entity_ref": {"blob": format!("evenkeel-staging/{number}")}}).to_string())
 }
 
-/// Everything is there before the daemon begins, so that it meets all of it at once.
+/// Everything exists before the daemon starts, so that it meets all of it at once.
 async fn prepare(account: &Account) {
     account
         .blobs
@@ -121,7 +120,11 @@ async fn prepare(account: &Account) {
             "{{\"op\":\"put\",\"table\":\"Staff\",\"entity\":{{\"PartitionKey\":\"p\",\"RowKey\":\"bomb{number}\",\"x\":[{zeros}]}}}}"
         );
         let bomb = body::pack(&bomb).unwrap();
-        assert!(bomb.len() < 2_500, "a small message: {}", bomb.len());
+        assert!(
+            bomb.len() < 2_500,
+            "the message must be small: {}",
+            bomb.len()
+        );
         send(account, &bomb).await;
     }
     let nest = format!("{}0{}", r#"{"":"#.repeat(120), "}".repeat(120));
@@ -136,12 +139,16 @@ async fn prepare(account: &Account) {
             r#"{{"op":"sync","table":"Staff","pk":"p",{keys},"x":[{nests}]}}"#
         ))
         .unwrap();
-        assert!(nested.len() < 8_000, "a small message: {}", nested.len());
+        assert!(
+            nested.len() < 8_000,
+            "the message must be small: {}",
+            nested.len()
+        );
         send(account, &nested).await;
     }
 }
 
-/// The values of a metric, of all its series that have this in their labels, together.
+/// Sum of all series of a metric whose labels contain this text.
 fn sum(metrics: &str, series: &str, label: &str) -> usize {
     let lines = metrics
         .lines()
@@ -166,7 +173,7 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
     assert_eq!(
         sum(&metrics, "evenkeel_jobs_total", "outcome=\"done\""),
         HONEST,
-        "honest jobs were done, and in one delivery"
+        "valid jobs must be done in one delivery"
     );
     assert_eq!(
         sum(&metrics, "evenkeel_jobs_total", "outcome=\"permanent\""),
@@ -175,8 +182,8 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
     assert_eq!(daemon.get("/api/v1/entities/Staff/p/0").0, 200);
 }
 
-/// A list without the end of its head, one of 48 MiB, one with millions of texts in a line, and documents of 16 MiB of zeros and of more than any entity has:
-/// each alone would do no harm.
+/// Forged blobs, each of which would be harmless alone: a list whose head does not end, a list of 48 MiB, a list with
+/// millions of texts in a line, a document of 16 MiB of zeros, and one that is larger than any entity.
 async fn forge(account: &Account) {
     let (tables, blobs, queues) = (&account.tables, &account.blobs, &account.queues);
     tables
@@ -282,11 +289,11 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
     }
 }
 
-/// Keys of each message that is a megabyte of one text.
+/// Number of keys in each message that repeats one text up to a megabyte.
 const KEYS: usize = 1_000;
 
-/// Messages of a few kilobytes that are a megabyte of one text, each with a mistake that an error could repeat, once for each of a thousand
-/// jobs; and whether each of these has a poison message of its own.
+/// Messages of a few kilobytes that expand to a megabyte of one text. Each has a mistake that an error text could
+/// repeat for each of a thousand jobs. The flag tells whether each of these jobs gets a poison message.
 fn repeating() -> Vec<(String, bool)> {
     let keys: Vec<String> = (0..KEYS).map(|number| number.to_string()).collect();
     let sync = |field: &str, value: serde_json::Value| {
@@ -345,7 +352,11 @@ fn nothing_repeats_what_a_message_says() {
             .unwrap();
         for (text, _) in &messages {
             let packed = body::pack(text).unwrap();
-            assert!(packed.len() < 8_000, "a small message: {}", packed.len());
+            assert!(
+                packed.len() < 8_000,
+                "the message must be small: {}",
+                packed.len()
+            );
             send(account, &packed).await;
         }
     });
@@ -363,7 +374,7 @@ fn nothing_repeats_what_a_message_says() {
     assert_eq!(
         sum(&metrics, "evenkeel_poisoned_total", ""),
         poisoned,
-        "one for each message that is wrong as a whole"
+        "one poison message per invalid message"
     );
     let (peak, told, stored, worked) = (
         daemon.peak(),
@@ -413,7 +424,6 @@ async fn write_large_entities(account: &Account) {
     }
 }
 
-/// The daemon's view has a copy of each, with everything that it has.
 #[test]
 fn batches_of_large_primaries_wait_for_memory_and_the_daemon_stays_alive() {
     let daemon = Daemon::over("", write_large_entities);

@@ -1,13 +1,12 @@
-//! Attacks: forged messages and rows, sent to the real engine and the real worker's parts on a simulated account.
+//! Attacks: forged messages and rows, sent to the real engine and the real parts of the worker on a simulated account.
 //!
-//! What an attacker must not reach lies beside what the jobs are about: *canaries*, which are files on the real file system, blobs,
-//! documents of a search service, rows of another application, rows and items of another primary. Whatever a forged record says,
-//! every canary is as it was.
+//! *Canaries* are things that an attacker must not reach: files on the real file system, blobs, search documents, rows of another
+//! application, and rows and items of another primary. Whatever a forged record contains, every canary must be unchanged.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that meets an unexpected error has failed"
+    reason = "an unexpected error fails the test"
 )]
 
 mod daemon;

@@ -1,4 +1,4 @@
-//! Poison messages: a forged one names any blob and any queue, and an operator discards or requeues it.
+//! Poison messages: a forged one may name any blob and any queue, and an operator discards or requeues it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-/// A poison message as a worker writes it, with some fields of the forger's.
+/// A poison message as a worker writes it, with some forged fields.
 pub(crate) fn message(id: &str, forged: &Value) -> Value {
     let mut message = json!({
         "v": 1, "reason": "permanent", "error": "reading the primary", "step": "reading", "op": "sync", "dequeue_count": 1,
@@ -66,7 +66,7 @@ fn bodies(stage: &Stage, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// What forged messages name: blobs that are no bodies of theirs, and queues that are not their own.
+/// Forged fields: blobs that are not the message's body, and queues that are not its own.
 fn forgeries() -> Vec<Value> {
     let blob =
         |container: &str, name: &str| json!({"body_blob": {"container": container, "name": name}});
@@ -259,8 +259,9 @@ async fn a_blob_that_is_larger_than_any_message_is_not_read() {
     assert!(poison.body(&listed[0].message).await.is_err());
 }
 
-/// A job of Ann's was poisoned; somebody who writes to the poison queue knows its id, and says that his message is the same.
-struct Borrowed {
+/// Ann's job was poisoned. An attacker who can write to the poison queue knows its id and puts messages with the same
+/// id.
+struct ForgedIds {
     stage: Stage,
     poison: PoisonQueue,
 }
@@ -268,8 +269,7 @@ struct Borrowed {
 const ANNS: &str = r#"{"op":"sync","table":"Staff","pk":"Sales","rk":"7"}"#;
 const FORGED: &str = r#"{"op":"sync","table":"Staff","pk":"Sales","rk":"8"}"#;
 
-impl Borrowed {
-    /// With the forged messages before Ann's or behind it.
+impl ForgedIds {
     async fn new(before: bool, forged: &[Value]) -> Self {
         let stage = Stage::new().await;
         let anns = message("m1", &json!({"body": ANNS}));
@@ -314,7 +314,7 @@ fn named(id: &str) -> PoisonFilter {
 #[tokio::test]
 async fn a_message_that_borrows_anothers_id_hides_nothing_and_goes_alone() {
     for (before, discard) in [(true, true), (true, false), (false, true), (false, false)] {
-        let borrowed = Borrowed::new(before, &[message("m1", &json!({"body": FORGED}))]).await;
+        let borrowed = ForgedIds::new(before, &[message("m1", &json!({"body": FORGED}))]).await;
         assert_eq!(borrowed.listed().await.len(), 2, "both are shown");
         let act = async |filter: PoisonFilter| {
             if discard {
@@ -328,7 +328,7 @@ async fn a_message_that_borrows_anothers_id_hides_nothing_and_goes_alone() {
         assert_eq!(
             (unclear.done.len(), unclear.failed.len()),
             (0, 2),
-            "nobody can tell which one is meant"
+            "the id must be ambiguous"
         );
         assert!(
             unclear.failed[0]
@@ -357,13 +357,17 @@ async fn a_message_that_borrows_anothers_id_hides_nothing_and_goes_alone() {
             bodies(&borrowed.stage, "jobs"),
             if discard { vec![] } else { vec![FORGED] }
         );
-        assert_eq!(act(named("m1")).await.done.len(), 1, "there is one again");
+        assert_eq!(
+            act(named("m1")).await.done.len(),
+            1,
+            "the id must be unique again"
+        );
     }
 }
 
 #[tokio::test]
 async fn all_are_requeued_each_with_its_own_body() {
-    let borrowed = Borrowed::new(true, &[message("m1", &json!({"body": FORGED}))]).await;
+    let borrowed = ForgedIds::new(true, &[message("m1", &json!({"body": FORGED}))]).await;
     assert_eq!(
         borrowed
             .poison
@@ -383,9 +387,9 @@ async fn all_are_requeued_each_with_its_own_body() {
 }
 
 #[tokio::test]
-async fn a_reason_that_is_borrowed_with_everything_else_takes_no_other_message_along() {
+async fn discarding_a_forged_reason_discards_no_other_message() {
     let forged = message("m1", &json!({"body": ANNS, "reason": "undecodable"}));
-    let borrowed = Borrowed::new(true, &[forged]).await;
+    let borrowed = ForgedIds::new(true, &[forged]).await;
     let undecodable = PoisonFilter {
         reason: Some(Reason::Undecodable),
         ..PoisonFilter::default()
@@ -405,7 +409,7 @@ async fn a_reason_that_is_borrowed_with_everything_else_takes_no_other_message_a
 
 #[tokio::test]
 async fn a_client_that_calls_its_job_by_anothers_id_does_not_take_it_along() {
-    let borrowed = Borrowed::new(
+    let borrowed = ForgedIds::new(
         false,
         &[message("m2", &json!({"body": FORGED, "id": "m1"}))],
     )
@@ -464,7 +468,7 @@ async fn a_message_that_knows_anothers_id_does_not_reach_its_blob() {
         assert_eq!(
             poison.body(&entry.message).await.unwrap().as_deref(),
             Some(ANNS),
-            "its body is there"
+            "the body must still exist"
         );
     }
     assert_eq!(poison.requeue(&named("m1")).await.unwrap().done.len(), 1);
@@ -504,7 +508,7 @@ async fn what_was_poisoned_from_the_recheck_queue_goes_back_there_and_to_no_queu
         (5, 0, 0)
     );
     let back: BTreeSet<String> = bodies(&stage, "jobs-recheck").drain(before..).collect();
-    // A worker poisons the last two again: this queue carries rechecks and syncs alone.
+    // A worker poisons the last two again, because this queue accepts only rechecks and syncs.
     assert_eq!(
         back,
         [recheck, rechecks, ANNS, delete.as_str(), "no job"]

@@ -1,4 +1,4 @@
-//! What the program records of its catalog and of the lines of its logs: forged records drop no other table, and reach no other log.
+//! Records of the catalog and of log lines: forged records must not drop other tables or reach other logs.
 
 use evenkeel_engine::footprint;
 use evenkeel_model::{BlobName, Entity};
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::hostile::stage::{ORDERS, OTHER_LOG, Stage, container, key, table};
 
-/// A row of the recorded catalog: a view of these tables that is gone, with the tables by date that followed them.
+/// A row of the recorded catalog: a retired view of these tables, with the tables by date that followed them.
 pub(crate) fn gone(name: &str, source: &str, followers: &Value) -> Entity {
     let target = if source.contains('%') {
         "main/Gone%Y%m%d"
@@ -27,14 +27,12 @@ pub(crate) fn gone(name: &str, source: &str, followers: &Value) -> Entity {
         .with("Followers", followers.to_string())
 }
 
-/// The number of the recorded catalog.
 pub(crate) fn number(generation: i64) -> Entity {
     Entity::new(key("catalog", "generation"))
         .with("Version", 1)
         .with("Generation", generation)
 }
 
-/// The record of an event's line in the log, as somebody else says it is.
 pub(crate) fn line(blob: &str, start: i64, position: i64, length: i64, former: &Value) -> Entity {
     let hash = hex::encode(Sha256::digest("Sales\x007"));
     Entity::new(key("~log~trail~00", &hash))
@@ -49,7 +47,6 @@ pub(crate) fn line(blob: &str, start: i64, position: i64, length: i64, former: &
 }
 
 impl Stage {
-    /// Says where the line of an event is, and archives it.
     pub(crate) async fn forge_line(&self, row: &Entity) {
         self.row(
             "Events",

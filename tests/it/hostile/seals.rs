@@ -1,4 +1,5 @@
-//! Seals on footprints: a list of items that no worker wrote into this primary's footprint, at the true versions of what it names.
+//! Seals on footprints: a list of items that no worker wrote into this primary's footprint, with the true versions of
+//! the named items.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +13,6 @@ use crate::hostile::stage::{Stage, TRUE, container, key, staff};
 
 const BOBS_ROW: [&str; 3] = ["ByEmail", "email_Sales", "bob@contoso.com"];
 
-/// What is logged on this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -26,7 +26,6 @@ impl Log {
         tracing::subscriber::set_default(subscriber)
     }
 
-    /// The lines since the last call.
     fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
     }
@@ -53,7 +52,6 @@ fn blob(of: &str, name: &str) -> Value {
     json!(["photos", 1, "main", ["blob", of, name], null, TRUE, 0])
 }
 
-/// The name that a blob of Ann's would have.
 fn anns_blob() -> String {
     format!("staff/Sales/7/Photo-{}", "0".repeat(64))
 }
@@ -139,7 +137,7 @@ async fn a_forged_footprint_with_true_versions_drops_no_row_and_no_blob_of_anoth
                 has_blob(&stage, "payroll", &anns_blob()),
                 "{item} of {primary}"
             );
-            // A blob is under its primary's prefix: another one's is judged by that.
+            // A blob is judged by its prefix, which names the primary.
             let said = log.take();
             let lines: Vec<&str> = said
                 .lines()
@@ -196,7 +194,7 @@ async fn a_worker_that_stops_anywhere_leaves_no_forged_item_under_its_own_seal()
                 "{item} after {operations} operations"
             );
             if !stopped {
-                assert!(operations > 5, "it has done nothing");
+                assert!(operations > 5, "the run did nothing");
                 break;
             }
         }
@@ -308,7 +306,7 @@ async fn a_footprint_without_a_right_seal_converges_and_is_sealed_by_its_next_wr
         assert_eq!(
             log.take(),
             "",
-            "whoever could not read the secret is no forger"
+            "an unreadable secret must not count as a forgery"
         );
         let left = |name: &str| {
             stage

@@ -1,4 +1,4 @@
-//! The stage: a catalog with a view of every kind, two primaries that are in step, and canaries all around them.
+//! The stage: a catalog with a view of every kind, two settled primaries, and canaries around them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -157,11 +157,10 @@ row_key = "{RowKey}"
 [tables.Payroll]
 "#;
 
-/// A clock that moves a little whenever it is read.
 #[derive(Default)]
-struct Hands(AtomicI64);
+struct TestClock(AtomicI64);
 
-impl Clock for Hands {
+impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millisecond(1_795_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst))
             .unwrap()
@@ -172,17 +171,15 @@ impl Clock for Hands {
     }
 }
 
-/// Numbers that never repeat.
 #[derive(Default)]
-struct Dice(AtomicU64);
+struct UniqueRng(AtomicU64);
 
-impl Rng for Dice {
+impl Rng for UniqueRng {
     fn next_u64(&self) -> u64 {
         self.0.fetch_add(1, Ordering::SeqCst)
     }
 }
 
-/// A worker that stops after so many operations.
 struct StopsAfter(AtomicUsize);
 
 #[async_trait]
@@ -201,8 +198,7 @@ impl FaultPolicy for StopsAfter {
     }
 }
 
-/// Everything that lies in the stores and on the disk, in words.
-pub(crate) type Picture = BTreeMap<String, String>;
+pub(crate) type Snapshot = BTreeMap<String, String>;
 
 pub(crate) struct Stage {
     pub(crate) sim: SimWorld,
@@ -210,7 +206,7 @@ pub(crate) struct Stage {
     pub(crate) engine: Engine,
     stores: Stores,
     loaded: Configuration,
-    clock: Arc<Hands>,
+    clock: Arc<TestClock>,
     messages: AtomicU64,
     folder: TempDir,
 }
@@ -238,17 +234,17 @@ pub(crate) fn staff(rk: &str) -> Primary {
     }
 }
 
-fn engine(stores: &Stores, catalog: Catalog, clock: &Arc<Hands>) -> Engine {
+fn engine(stores: &Stores, catalog: Catalog, clock: &Arc<TestClock>) -> Engine {
     Engine::new(EngineParts {
         stores: stores.clone(),
         catalog: Arc::new(catalog),
         clock: clock.clone(),
-        rng: Arc::new(Dice::default()),
+        rng: Arc::new(UniqueRng::default()),
         recheck_after: Duration::from_mins(26),
     })
 }
 
-/// The tables that an attacker must not reach beyond his primary.
+/// The tables with canaries.
 const TABLES: [&str; 12] = [
     "Staff",
     "ByEmail",
@@ -271,15 +267,14 @@ const CONTAINERS: [&str; 6] = [
     "evenkeel-staging",
     "logs",
 ];
-/// A table by date of another application.
 pub(crate) const ORDERS: &str = "Orders20200101";
-/// In a forged footprint, the ETag of the row or blob as it is.
+/// A placeholder in a forged footprint for the present ETag of the row or blob.
 pub(crate) const TRUE: &str = "$TRUE";
-/// A log of another application, beside the archive's.
+/// A log of another application, next to the archive's log.
 pub(crate) const OTHER_LOG: &str = "theirs/2026/11/20/1500/000001.jsonl";
 
 impl Stage {
-    /// Ann (`7`) and Bob (`8`) of Sales are there with all their items, Cid (`9`) is in the drawer with a photograph.
+    /// Ann (`7`) and Bob (`8`) of Sales exist with all their items. Cid (`9`) is in the file archive with a photo.
     pub(crate) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["config", "share", "victim"] {
@@ -292,7 +287,7 @@ impl Stage {
             ..Request::default()
         };
         let loaded = evenkeel_config::load(&request).unwrap_or_else(|errors| panic!("{errors}"));
-        let clock = Arc::new(Hands::default());
+        let clock = Arc::new(TestClock::default());
         let sim = SimWorld::new(AccountName::main(), clock.clone(), Arc::new(NoFaults));
         let account = sim.account();
         let sinks: BTreeMap<AccountName, Arc<dyn Sink>> =
@@ -339,7 +334,6 @@ impl Stage {
         stage
     }
 
-    /// Puts rows where the catalog is recorded, migrates whatever they say, and works on by what is recorded then.
     pub(crate) async fn record(&mut self, rows: &[Entity]) {
         self.account
             .tables
@@ -451,12 +445,10 @@ impl Stage {
             .unwrap();
     }
 
-    /// A folder of somebody else's.
     pub(crate) fn victim(&self) -> PathBuf {
         self.folder.path().join("victim")
     }
 
-    /// The folder of the file archive.
     pub(crate) fn share(&self) -> PathBuf {
         self.folder.path().join("share")
     }
@@ -486,13 +478,12 @@ impl Stage {
         }
     }
 
-    /// Delivers a job, and again where the store asks for it.
     pub(crate) async fn attempt(&self, job: &Value) -> Result<Outcome, Failure> {
         let job: Job = job::decode(&job.to_string()).unwrap().job;
         self.execute(&Work::Job(job)).await
     }
 
-    /// As [`attempt`](Self::attempt), where the message may be no job at all.
+    /// As [`attempt`](Self::attempt), but the message may be invalid.
     pub(crate) async fn attempt_raw(&self, job: &Value) {
         if let Ok(envelope) = job::decode(&job.to_string()) {
             drop(self.execute(&Work::Job(envelope.job)).await);
@@ -514,7 +505,6 @@ impl Stage {
         }
     }
 
-    /// Does a job that must succeed, and those that it queues.
     pub(crate) async fn done(&self, job: &Value) {
         match self.attempt(job).await {
             Ok(Outcome::Done(_)) => {}
@@ -523,7 +513,6 @@ impl Stage {
         self.queued().await;
     }
 
-    /// Does the jobs that jobs have queued.
     pub(crate) async fn queued(&self) {
         loop {
             let messages = self
@@ -537,9 +526,9 @@ impl Stage {
             }
             for message in messages {
                 let MessageText::Readable(text) = &message.text else {
-                    panic!("an unreadable message")
+                    panic!("message cannot be decoded")
                 };
-                // What is no job is poisoned, and does nothing.
+                // An invalid message is poisoned and does nothing.
                 if let Ok(envelope) = job::decode(text) {
                     drop(self.execute(&Work::Job(envelope.job)).await);
                 }
@@ -552,7 +541,6 @@ impl Stage {
         }
     }
 
-    /// The failure of a job that must fail for good.
     pub(crate) async fn refused(&self, job: &Value) -> String {
         match self.attempt(job).await {
             Err(failure) if failure.class == FailureClass::Permanent => failure.chain(),
@@ -560,7 +548,7 @@ impl Stage {
         }
     }
 
-    /// Delivers a message of the recheck queue as it was put there. What is no recheck is poisoned, and does nothing.
+    /// Delivers a message of the recheck queue. An invalid one is poisoned and does nothing.
     pub(crate) async fn recheck(&self, message: &Value) {
         for recheck in Recheck::decode_all(&message.to_string()).unwrap_or_default() {
             drop(self.execute(&Work::Recheck(recheck)).await);
@@ -568,14 +556,13 @@ impl Stage {
         }
     }
 
-    /// A recheck of a primary with these items.
     pub(crate) async fn recheck_of(&self, primary: &Primary, items: &[Value]) {
         let key = &primary.key;
         self.recheck(&json!({"v": 1, "op": "recheck", "table": primary.table, "pk": key.pk, "rk": key.rk, "items": items})).await;
     }
 
-    /// Overwrites the footprint of a primary with a list of items, whose keys all others are said to want, and syncs the primary. An item
-    /// is as footprints list it; in the place of an ETag, [`TRUE`] is that of the row or blob as it is now.
+    /// Overwrites the footprint of a primary with a list of items, adds all others as contenders for their keys, and
+    /// syncs the primary. An item has the format of footprints, with [`TRUE`] for the present ETag.
     pub(crate) async fn forge_footprint(
         &self,
         primary: &Primary,
@@ -587,11 +574,10 @@ impl Stage {
         ended
     }
 
-    /// The same without the sync.
     pub(crate) async fn forge(&self, primary: &Primary, items: &Value) {
         let mut entity = Entity::new(footprint::key(primary));
         let row = |item: &Value| {
-            // What is dropped at its true version is not to be brought back.
+            // An item at its true version is dropped, and no contender must create it again.
             let site = item[3]
                 .as_array()
                 .filter(|site| site.len() == 4 && item[5] != TRUE)?;
@@ -628,7 +614,8 @@ impl Stage {
             .unwrap();
     }
 
-    /// Delivers a job to a worker that stops after so many operations. Whether it stopped before the job had ended.
+    /// Delivers a job to a worker that stops after this many operations. Returns whether it stopped before the end of
+    /// the job.
     pub(crate) async fn stops_after(&self, operations: usize, job: &Value) -> bool {
         let seen = self
             .sim
@@ -648,7 +635,6 @@ impl Stage {
         .is_err()
     }
 
-    /// The ETag of the row or blob at a site that a footprint spells.
     async fn version_at(&self, site: &Value) -> Option<String> {
         let site: Vec<&str> = site.as_array()?.iter().filter_map(Value::as_str).collect();
         let etag = match site.as_slice() {
@@ -666,7 +652,6 @@ impl Stage {
         Some(etag.to_string())
     }
 
-    /// The footprint of a primary.
     pub(crate) async fn footprint_of(&self, primary: &Primary) -> Option<Row> {
         self.account
             .tables
@@ -675,9 +660,10 @@ impl Stage {
             .unwrap()
     }
 
-    /// Everything that is none of Ann's (`7` of Sales), in words: rows without their versions, blobs, documents, files and folders.
-    pub(crate) fn picture(&self) -> Picture {
-        let mut picture = Picture::new();
+    /// Everything that does not belong to Ann (`7` of Sales), as text: rows without their versions, blobs, documents,
+    /// files and folders.
+    pub(crate) fn picture(&self) -> Snapshot {
+        let mut picture = Snapshot::new();
         for name in TABLES {
             for row in self.sim.rows(&table(name)) {
                 if !is_anns(name, &row.entity) {
@@ -711,17 +697,15 @@ impl Stage {
         picture
     }
 
-    /// The members of a list in a row.
     pub(crate) async fn members(&self) -> String {
         let row = self.read("Lists", "last", "King").await.unwrap();
         row.entity.text("Staff").unwrap().to_owned()
     }
 
-    /// Bob is on every list, whatever was said of Ann.
     pub(crate) async fn bob_is_listed(&self) {
         assert!(
             self.members().await.contains(r#"["Sales","8","Bob"]"#),
-            "Bob is on the list in the row"
+            "Bob must be in the list in the row"
         );
         let book = self
             .account
@@ -737,12 +721,12 @@ impl Stage {
         let book = String::from_utf8_lossy(&book.content).into_owned();
         assert!(
             book.contains(r#"["Sales","8"]"#),
-            "Bob is in the list in the blob: {book}"
+            "Bob must be in the list in the blob: {book}"
         );
     }
 }
 
-/// Whether a row is Ann's: she herself, one of her items, or shared with others.
+/// Whether a row belongs to Ann: herself, one of her items, or a row that others share.
 fn is_anns(name: &str, entity: &Entity) -> bool {
     let source = entity.text("ek_source").unwrap_or_default();
     let shared = ["Lists", "Groups", "Departments"].contains(&name);
@@ -750,7 +734,7 @@ fn is_anns(name: &str, entity: &Entity) -> bool {
     herself || shared || source.contains(r#""Sales","7""#)
 }
 
-/// What an entity says, but for what a view keeps on the entities of others.
+/// The properties of an entity, without those that views set.
 fn said(entity: &Entity) -> String {
     let kept = |name: &str| name == "Floor" || name.starts_with("ek_owner_");
     let own: BTreeMap<_, _> = entity
@@ -761,7 +745,7 @@ fn said(entity: &Entity) -> String {
     format!("{own:?}")
 }
 
-fn walk(dir: &Path, picture: &mut Picture) {
+fn walk(dir: &Path, picture: &mut Snapshot) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

@@ -1,4 +1,5 @@
-//! The library for applications: jobs, entities, lookups of every kind of view and archive, and entities that are under way.
+//! The library for applications: jobs, entities, lookups through every kind of view and archive, and entities that are
+//! being moved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,7 +170,7 @@ fn keys(rows: &[Row]) -> Vec<String> {
 
 pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
     hire(site).await;
-    // A point, whose bucket is computed; a prefix over four buckets, merged; page by page.
+    // A single key with a computed bucket; a prefix over four buckets, merged; page by page.
     let found = lookup(site, "by_email", &["Email=King.1@Contoso.com"]).await;
     assert_eq!(
         (
@@ -227,7 +228,6 @@ pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
     }
     assert_eq!(seen.len(), 3);
 
-    // The latest two; those since a day.
     let latest = ViewName::new("latest").unwrap();
     let found = site
         .client
@@ -250,7 +250,6 @@ pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
     .await;
     assert_eq!(keys(&found.rows), ["Sales/10", "Sales/2"]);
 
-    // Members of a list, the entities of one, and of all lists that begin with a letter.
     let found = lookup(site, "by_name", &["Name=King"]).await;
     assert_eq!(
         (keys(&found.rows), found.requests),
@@ -273,7 +272,6 @@ pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
         Some("Byron.2@contoso.com")
     );
 
-    // A group, and who is in it; what a view has set, and whose it is.
     let found = lookup(site, "headcount", &["PartitionKey=Sales"]).await;
     assert_eq!(found.rows[0].entity.get("Headcount"), Some(&3_i64.into()));
     assert_eq!(
@@ -298,7 +296,6 @@ pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
         ["Ops/3"]
     );
 
-    // Wide entities, whole.
     survey(site, "a", 300).await;
     survey(site, "b", 3).await;
     let found = entities(site, "surveys_by_rating", &["Rating=5"]).await;
@@ -352,7 +349,7 @@ pub(crate) async fn a_lookup_goes_on_inside_its_list_though_others_have_come_bef
             None
         )
     );
-    // A page may end in the list before it, at the end of that, and in its own.
+    // A page may end in the previous list, at its end, and in this list.
     for top in [1, 2, 3] {
         let (mut found, mut after) = (Vec::new(), inside.clone());
         while after.is_some() {
@@ -473,7 +470,6 @@ pub(crate) async fn an_entity_is_found_wherever_it_is(site: &Site) {
         (found.at, found.row.entity.user_properties().count()),
         (EntityLocation::Archive, 301)
     );
-    // Entities are read whole by their keys as well.
     let table = TableName::new(site.name("formersurveys§")).unwrap();
     let row = site
         .client
@@ -501,7 +497,7 @@ pub(crate) async fn an_entity_under_way_is_found_at_every_moment(site: &Site) {
         while looked < 60 {
             assert!(
                 find(site, "former", "Ops", "3").await.is_some(),
-                "missed at look {looked}"
+                "missed at lookup {looked}"
             );
             looked += 1;
         }
@@ -571,13 +567,22 @@ pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
         )
         .await;
     };
-    assert_eq!(found_after().await, None, "there is nothing to be found");
+    assert_eq!(
+        found_after().await,
+        None,
+        "found an entity that does not exist"
+    );
     write("King").await;
-    // A service tells its time in whole seconds, with answers that may take a second themselves: the first ones leave two seconds open.
+    // A service reports its time in whole seconds, and an answer may take a second. So the first answers leave an
+    // uncertainty of two seconds.
     tokio::time::sleep(std::time::Duration::from_secs(4)).await;
     let after = found_after().await.unwrap().as_secs_f64();
     assert!((1.0..60.0).contains(&after), "{after} s after four");
-    assert_eq!(found_after().await, None, "it was found before");
+    assert_eq!(
+        found_after().await,
+        None,
+        "the entity must have been found before"
+    );
     write("Queen").await;
     assert!(
         found_after()
@@ -633,7 +638,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         found(&["PartitionKey=Owned"], "Name != \"N0\" and Salary == 2").await,
         ["02"]
     );
-    // In the service the second sorts before the third, in the embedded store behind it.
+    // The second key sorts before the third in the service, and after it in the embedded store.
     let rare = ["K", "\u{20bb7}", "\u{ff21}"];
     for rk in rare {
         site.write(
@@ -649,7 +654,6 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         both.sort_unstable();
         assert_eq!(both, ["K", "\u{ff21}", "\u{20bb7}"], "{bound}");
     }
-    // The last row of a page goes away before the next one is asked for.
     let lookup = site
         .client
         .lookup_table(&table, &["PartitionKey=Rare", "RowKey>=L"])
@@ -682,7 +686,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         .unwrap();
     assert_eq!((plain.rows.len(), plain.requests), (1, 1));
 
-    // A percent sign is a part of keys, and a slash is none.
+    // A percent sign is allowed in keys, a slash is not.
     for (pk, rk) in [("100%", "5%"), ("100%25", "5%25")] {
         site.write(
             "Staff§",
@@ -739,7 +743,6 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     let join = |text: &str| site.name(text).parse::<JoinSpec>().unwrap();
     let of_department = "departments§={PartitionKey}/department";
 
-    // Three of one department and two of another: each department once.
     let by_name = ViewName::new("by_name").unwrap();
     let lookup = site
         .client
@@ -762,7 +765,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     );
     assert!(
         site.requests() - before <= found.requests,
-        "reads of one partition may go together"
+        "reads of one partition must be grouped"
     );
     let managers = |found: &LookupResult| -> Vec<Option<String>> {
         let of = |row: &Option<Arc<Row>>| Some(row.as_ref()?.entity.text("Manager")?.to_owned());
@@ -778,7 +781,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
         found.joined[&departments][2].as_ref().unwrap()
     ));
 
-    // Page by page, with one property of the rows; the join needs others, which are not shown.
+    // Page by page, with one property of the rows. The join needs others, which are not returned.
     let (mut seen, mut next) = (
         Vec::new(),
         lookup
@@ -808,7 +811,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
         .unwrap();
     assert!(
         found.rows[0].entity.properties.keys().eq(["Email"]),
-        "the Name is for the join alone"
+        "Name is needed only for the join, and must not be returned"
     );
     assert_eq!(
         found.joined[&site.table("ByName§")][0]
@@ -833,7 +836,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     );
     assert!(found.joined[&site.table("ByName§")][0].is_some());
 
-    // A row without an entity, and rows without a value; a wide entity; two tables at once.
+    // A row without an entity, rows without a value, a wide entity, and two tables.
     let own = |pk: &str| {
         site.client
             .lookup_table(&staff, &[format!("PartitionKey={pk}")])
@@ -853,7 +856,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     assert_eq!(
         (managers(&found), found.requests),
         (vec![None], 1),
-        "there was nothing to ask for"
+        "no request was needed"
     );
     let found = own("Sales")
         .with(join(of_department))
@@ -874,7 +877,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     let none = own("Nobody").with(join(of_department)).run().await.unwrap();
     assert_eq!((none.joined[&departments].len(), none.requests), (0, 1));
 
-    // A percent sign is a part of the keys of entities, and views escape it in theirs.
+    // A percent sign is allowed in the keys of entities, and views escape it in theirs.
     site.write(
         "Departments§",
         evenkeel_model::Entity::new(key("100%", "department")),
@@ -891,7 +894,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     let headcount = found.joined[&site.table("Headcount§")][0].as_ref().unwrap();
     assert_eq!(headcount.entity.key.rk.as_str(), "100%25");
 
-    // Refused before anything is asked; a value that makes no key is told with its row.
+    // Invalid joins are refused before a request is sent. A value that makes no valid key is reported with its row.
     let before = site.requests();
     let unknown = own("Sales")
         .with(join("Nowhere§=a/b"))
@@ -921,7 +924,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
         .run()
         .await
     else {
-        panic!("a truth value is no moment")
+        panic!("a boolean is not a time")
     };
     assert!(
         doing.contains("Sales") && source.to_string().contains("Manager"),
@@ -970,7 +973,7 @@ pub(crate) async fn many_jobs_share_messages(site: &Site) {
     }
 }
 
-pub(crate) async fn what_cannot_be_is_said_before_anything_is_asked(site: &Site) {
+pub(crate) async fn invalid_requests_are_refused_before_anything_is_sent(site: &Site) {
     let before = site.requests();
     let view = |name: &str| ViewName::new(name).unwrap();
     let job = site
@@ -1033,7 +1036,6 @@ pub(crate) async fn what_cannot_be_is_said_before_anything_is_asked(site: &Site)
     assert_eq!(site.requests(), before);
 }
 
-/// A monotonic clock that the test moves.
 #[derive(Default)]
 struct HandClock(std::sync::atomic::AtomicU64);
 
@@ -1083,12 +1085,13 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
         found("Sales", 0),
         "clones share it"
     );
-    // Its time is over: the ETag alone is asked for, and it is good for as long again.
+    // After its time only the ETag is requested, and the entry is valid for the same time again.
     later(30);
     assert_eq!(read(&client, &sales).await, found("Sales", 1));
     later(29);
     assert_eq!(read(&client, &sales).await, found("Sales", 0));
-    // Another one writes it: seen when its time is over, by one request more; at once without a cache, or once it is forgotten.
+    // After another client's write, the cache returns the new version when its time is over, with one more request.
+    // Without the cache, or after a `forget`, it does so at once.
     site.write("Departments§", named("Sales and Service")).await;
     assert_eq!(read(&client, &sales).await, found("Sales", 0));
     assert_eq!(
@@ -1100,7 +1103,6 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     site.write("Departments§", named("Service")).await;
     client.forget(&table, &sales).unwrap();
     assert_eq!(read(&client, &sales).await, found("Service", 1));
-    // One that does not exist is kept as well.
     let ops = key("Ops", "department");
     assert_eq!(
         (read(&client, &ops).await, read(&client, &ops).await),
@@ -1114,7 +1116,6 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     later(30);
     assert_eq!(read(&client, &ops).await, found("Operations", 1));
 
-    // Joins are answered from it.
     hire(site).await;
     let join = || {
         site.name("Departments§={PartitionKey}/department")
@@ -1139,7 +1140,7 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     assert_eq!(
         requests[1] + 2,
         requests[0],
-        "{requests:?}: Ops was in it, Sales had changed since its time was over"
+        "{requests:?}: Ops was cached, Sales had expired and changed"
     );
     let unknown = client
         .caching(&"Nowhere".parse().unwrap(), limits)

@@ -1,5 +1,4 @@
-//! What each pattern costs by itself: storage requests of a job with one view, compared with the table of
-//! `docs/performance.md`, which says them.
+//! The storage requests of a job with one view, per pattern, compared with the table in `docs/performance.md`.
 
 use serde_json::{Value, json};
 
@@ -74,7 +73,6 @@ fields = { name = "{Name}" }
 [tables.Plain§]
 [tables.Departments§]
 "#;
-/// Each row of the documentation's table, and the source of its view.
 const PATTERNS: [(&str, &str); 8] = [
     ("no view", "Plain§"),
     ("secondary index in the source's partition", "Beside§"),
@@ -87,7 +85,6 @@ const PATTERNS: [(&str, &str); 8] = [
 ];
 const PERFORMANCE: &str = include_str!("../../../docs/performance.md");
 
-/// The numbers that the documentation has for a pattern.
 fn documented(pattern: &str) -> Vec<u64> {
     let row = PERFORMANCE
         .lines()
@@ -121,5 +118,5 @@ pub(crate) async fn each_pattern_takes_as_many_requests_as_the_documentation_say
         found.push((pattern, requests));
         wanted.push((pattern, documented(pattern)));
     }
-    assert_eq!(found, wanted, "docs/performance.md says the latter");
+    assert_eq!(found, wanted, "left: measured, right: docs/performance.md");
 }

@@ -1,4 +1,4 @@
-//! Views of tables by date: what they derive comes and goes with its table, and leaves nothing.
+//! Views of tables by date: their items are created and dropped with the table, and nothing remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,10 +57,8 @@ row_key = "{User}"
 set = { Logins = "count()", Seconds = "sum(Seconds)" }
 "#;
 
-/// The logins of a day, by both keys: who, how long, and a note.
 type Logins = BTreeMap<(String, String), (&'static str, i32, String)>;
 
-/// Two days: the present one, and one whose table an application has made itself.
 struct Days {
     today: String,
     before: String,
@@ -85,7 +83,7 @@ fn logins(date: &str) -> String {
     format!("Logins§x{date}")
 }
 
-/// Sees to the tables by date, as a daemon does every hour.
+/// Maintains the tables by date, as a daemon does every hour.
 async fn tend(site: &Site) {
     let stores = Stores::new([(AccountName::main(), site.account.clone())].into());
     let keeper = Keeper::new(
@@ -127,7 +125,6 @@ fn put(date: &str, (pk, rk): (&str, &str), (user, seconds, note): (&str, i32, &s
         {"PartitionKey": pk, "RowKey": rk, "User": user, "Seconds": seconds, "Note": note}})
 }
 
-/// What is derived of a day is what is computed anew, by hand.
 async fn agrees(site: &Site, date: &str, there: &Logins) {
     let found = site.keys(&format!("ByUser§x{date}"), "Note").await;
     let wanted: BTreeSet<_> = there
@@ -211,7 +208,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
         "{created:?}"
     );
 
-    // Lives, on both days: the same keys are other logins on another day.
+    // On both days. The same keys belong to different logins on another day.
     let (mut now, mut then) = (Logins::new(), Logins::new());
     set(site, &today, &mut now, ("web", "1"), ("jun", 30, "a")).await;
     set(site, &today, &mut now, ("web", "2"), ("ada", 20, "b")).await;
@@ -228,7 +225,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     set(site, &before, &mut then, ("web", "1"), ("ada", 9, "c2")).await;
     agrees(site, &before, &then).await;
 
-    // Found by the table of its day, and by no other.
+    // A lookup finds logins of the table's day only.
     let by_user = ViewName::new("by_user").unwrap();
     let of = |date: &str| site.table(&logins(date));
     let found = site
@@ -269,7 +266,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
         .unwrap_err();
     assert!(error.to_string().contains("does not match"), "{error}");
 
-    // Drift of one day is found and mended there.
+    // A changed copy of one day is found and repaired there.
     let copy = EntityKey::new("ada", "web_1").unwrap();
     let target = site.table(&format!("ByUser§x{before}"));
     site.account
@@ -291,7 +288,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     assert!(refused.contains("say `table`"), "{refused}");
     agrees(site, &today, &now).await;
 
-    // Dropped: nothing is left of the one, and all of the other.
+    // After the drop nothing is left of one day, and everything of the other.
     site.work(json!({"op": "drop_table", "table": logins(&before)}))
         .await;
     let left: Vec<String> = tables(site)
@@ -303,7 +300,6 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     assert_eq!(audits(site, &before).await, 0);
     agrees(site, &today, &now).await;
 
-    // Who comes too late brings nothing back.
     let late = json!({"op": "sync", "table": logins(&before), "pk": "web", "rk": "1"});
     for op in ["sync", "delete"] {
         let ended = site
@@ -349,7 +345,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
             .all(|table| !table.ends_with(&before))
     );
 
-    // What could not be dropped with its table is found and dropped.
+    // A table that could not be dropped with its source is found and dropped.
     site.account
         .tables
         .create_table(&site.table(&format!("Counts§x{before}")))
@@ -365,7 +361,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     );
 }
 
-/// How many views of a day an audit has told of.
+/// Number of a day's views that an audit has reported.
 async fn audits(site: &Site, date: &str) -> usize {
     let rows = site
         .account
@@ -390,18 +386,18 @@ pub(crate) async fn what_a_table_by_date_costs(site: &Site) {
         .await;
     assert_eq!(
         requests, 10,
-        "of a put: footprint, primary, announcement, the primary and its copy beside it, two lists read and written, a copy, and the close"
+        "a put: footprint, primary, announcement, the primary with its copy in the partition, two lists read and written, a copy, and the close"
     );
     let again = site
         .requests_of(json!({"op": "sync", "table": logins(&today), "pk": "web", "rk": "1"}))
         .await;
-    assert_eq!(again, 2, "of a sync of what is in step");
+    assert_eq!(again, 2, "a sync without a change");
     let dropping = site
         .requests_of(json!({"op": "drop_table", "table": logins(&today)}))
         .await;
     assert_eq!(
         dropping, 9,
-        "of a drop: three targets, the footprints, what audits found of four views, and the table"
+        "a drop: three targets, the footprints, the audit records of four views, and the table"
     );
     assert!(
         tables(site)
@@ -409,7 +405,7 @@ pub(crate) async fn what_a_table_by_date_costs(site: &Site) {
             .iter()
             .all(|table| !table.ends_with(&today))
     );
-    // Tables that are to exist are about to be created: what is written into them waits.
+    // Tables that should exist are created soon, so that writes to them wait.
     let (job, delivery) = site.message(&put(&today, ("web", "1"), ("jun", 30, "a")));
     let failure = site.deliver(&job, &delivery).await.unwrap_err();
     assert!(

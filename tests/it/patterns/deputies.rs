@@ -1,4 +1,5 @@
-//! Entities of one table that set properties on others of it: each names a deputy, who says for whom. In one partition, and in two.
+//! Entities of one table that set properties on others of the same table: each names a deputy, on which it sets its
+//! name. In one partition, and in two.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,6 @@ on_conflict = "last_writer"
 
 type Key = (&'static str, &'static str);
 
-/// Name, age, and whom they name as their deputy.
 #[derive(Clone, Copy)]
 struct Person {
     name: &'static str,
@@ -64,7 +64,8 @@ fn thorough((town, rk): Key) -> Value {
     json!({"op": "sync", "table": "People§", "pk": town, "rk": rk, "thorough": true})
 }
 
-/// Each says of the one that names it what is so. What was queued is done first, without a failure.
+/// Does the queued jobs, which must succeed, and checks that each deputy has the properties of the entity that names
+/// it.
 async fn agrees(site: &Site, people: &People) {
     assert_eq!(site.do_queued().await, [""; 0]);
     let mut filed = Vec::new();
@@ -72,7 +73,7 @@ async fn agrees(site: &Site, people: &People) {
         let row = site
             .row("People§", town, rk)
             .await
-            .unwrap_or_else(|| panic!("{town}/{rk} is gone"))
+            .unwrap_or_else(|| panic!("{town}/{rk} does not exist"))
             .entity;
         let other = people
             .values()
@@ -104,7 +105,7 @@ async fn agrees(site: &Site, people: &People) {
     assert_eq!(
         site.keys("ByAbsent§", "Name").await,
         filed,
-        "what is derived from what was set follows"
+        "items derived from set properties must follow"
     );
     assert_eq!(site.keys("People§", "Name").await.len(), people.len());
     site.in_step("People§").await;
@@ -130,14 +131,15 @@ pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_alre
         ] {
             becomes(site, &mut people, key, person).await;
         }
-        // A change that the other does not say is theirs alone; one that it says is written on the other, and goes no further.
+        // A change of a property that is not set on the other affects only the entity itself. Another change is written
+        // on the deputy, and goes no further.
         let etag = async |(town, rk): Key| site.row("People§", town, rk).await.unwrap().etag;
         let before = (etag(bob).await, etag(cid).await);
         becomes(site, &mut people, ann, person("Ann", 30, Some(bob))).await;
         assert_eq!(
             (etag(bob).await, etag(cid).await),
             before,
-            "they say it already"
+            "the properties are already set"
         );
         becomes(site, &mut people, ann, person("Anna", 30, Some(bob))).await;
         assert_ne!(etag(bob).await, before.0);
@@ -145,10 +147,11 @@ pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_alre
         assert_eq!(
             etag(cid).await,
             before.1,
-            "what Bob says of himself is as it was"
+            "Bob's own properties must be unchanged"
         );
 
-        // Of two who name one the second is refused, and goes on; so is one who names itself.
+        // If two name the same deputy, the job of the second fails, and the rest of it is done. The same holds for one
+        // that names itself.
         let second = site.refused(put(ann, person("Anna", 30, Some(cid)))).await;
         assert!(
             second.contains("taken") && second.contains(bob.1),
@@ -166,7 +169,7 @@ pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_alre
         becomes(site, &mut people, bob, person("Bob", 31, None)).await;
         becomes(site, &mut people, ann, person("Anna", 30, Some(cid))).await;
 
-        // A client takes away what is set on one: the other's next put puts it back.
+        // A client removes the properties set on a deputy. The next put of the other one restores them.
         let mut bare = site.row("People§", cid.0, cid.1).await.unwrap().entity;
         bare.properties
             .retain(|name, _| !name.starts_with("ek_owner") && !name.starts_with("For"));
@@ -182,7 +185,8 @@ pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_alre
     }
 }
 
-/// A ring, written by an application and then synced: the job that goes all the way round says so, and all that it was about is done.
+/// A ring, written by an application and then synced. The job that goes all the way round reports it, and everything
+/// else in the job is done.
 pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_nothing(
     site: &Site,
 ) {
@@ -232,7 +236,6 @@ pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_
             );
             assert_eq!(row.text("ForName"), Some(other.name), "{row:?}");
         }
-        // Without the ring all is as it should be, and nobody else has to be looked at.
         becomes(site, &mut people, cid, person("Cid", None)).await;
         for job in [
             json!({"op": "backfill", "table": "People§"}),
@@ -249,7 +252,7 @@ pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_
     }
 }
 
-/// Two name one, and the last of them has it: the put of either takes it over, and nothing goes round.
+/// Two name the same deputy, and the last writer has it. The put of either takes it over, and no jobs run in circles.
 pub(crate) async fn the_last_of_two_has_the_one_that_both_name(site: &Site) {
     let put = |rk: &str, deputy: &str| json!({"op": "put", "table": "Desks§", "entity": {"PartitionKey": "p", "RowKey": rk, "Name": rk, "Deputy": deputy}});
     let said = async |rk: &str| {
@@ -277,6 +280,6 @@ pub(crate) async fn the_last_of_two_has_the_one_that_both_name(site: &Site) {
     assert_eq!(
         said("bob").await.as_deref(),
         Some("ann"),
-        "who gave way gets it"
+        "the primary that gave way must get the key"
     );
 }

@@ -1,4 +1,4 @@
-//! Items inside shared documents: lists, properties on other entities, figures of groups.
+//! Items inside shared rows: lists, properties on other entities, and totals of groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +51,6 @@ set = { Headcount = "count()", Payroll = "sum(Salary)", Highest = "max(Salary)" 
 [tables.Departments§]
 "#;
 
-/// One of the staff, as the test sees it.
 #[derive(Clone)]
 struct Person {
     name: &'static str,
@@ -59,8 +58,7 @@ struct Person {
     manager: bool,
 }
 
-/// A last name, a salary, and whether they are manager.
-type Life = (&'static str, Option<i32>, bool);
+type PersonState = (&'static str, Option<i32>, bool);
 
 type Staff = BTreeMap<(&'static str, &'static str), Person>;
 
@@ -73,7 +71,6 @@ fn put(key: (&str, &str), person: &Person) -> Value {
     json!({"op": "put", "table": "Staff§", "entity": entity})
 }
 
-/// Everything that is derived, computed anew and by hand.
 async fn agrees(site: &Site, staff: &Staff) {
     let mut names: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
     let mut groups: BTreeMap<&str, Vec<Option<i64>>> = BTreeMap::new();
@@ -98,7 +95,6 @@ async fn agrees(site: &Site, staff: &Staff) {
         .collect();
     assert_eq!(lists, wanted);
 
-    // The lists of each department lie beside its people.
     let mut near: BTreeMap<(String, String), BTreeSet<[&str; 1]>> = BTreeMap::new();
     for (key, person) in staff.iter().filter(|(_, person)| !person.name.is_empty()) {
         near.entry((key.0.to_owned(), format!("name_{}", person.name)))
@@ -161,7 +157,7 @@ async fn agrees(site: &Site, staff: &Staff) {
         assert_eq!(
             row.text("Budget"),
             Some("plenty"),
-            "what others keep there stays"
+            "properties of others must remain"
         );
         assert_eq!(row.get("ek_owner_manager").is_some(), manager.is_some());
     }
@@ -179,12 +175,11 @@ async fn departments(site: &Site) {
     }
 }
 
-/// Created, changed so that every key changes, deleted and created anew.
 pub(crate) async fn what_is_shared_follows_its_primaries_through_their_lives(site: &Site) {
     departments(site).await;
     let mut staff = Staff::new();
     let odd = "a,b\"c 한";
-    let lives: [(&str, &str, Option<Life>); 12] = [
+    let lives: [(&str, &str, Option<PersonState>); 12] = [
         ("Sales", "1", Some(("King", Some(100), true))),
         ("Sales", odd, Some(("King", Some(50), false))),
         ("Ops", "1", Some(("King", None, false))),
@@ -276,7 +271,7 @@ pub(crate) async fn an_entity_that_is_missing_is_not_made_and_gets_its_propertie
             .is_none()
     );
     assert!(site.plan("Staff§", "Sales", "1").await.in_step);
-    // Beside two reads a look at where it is to be: no item of another view is written meanwhile.
+    // Two reads and a read of the target row: no item of another view is written meanwhile.
     let sync = json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "1"});
     assert_eq!(site.requests_of(sync).await, 3);
     departments(site).await;
@@ -331,10 +326,9 @@ pub(crate) async fn what_a_job_costs(site: &Site) {
         site.requests_of(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "1"}))
             .await,
     ];
-    assert_eq!(requests, COSTS, "docs/performance.md says these");
+    assert_eq!(requests, COSTS, "docs/performance.md has these numbers");
 }
 
-/// Requests of a put that makes a person, one that moves the name, one that changes a salary, a sync of what has not
-/// changed, and a delete; with a list in a table and one in the
-/// partition, a property set and a group each.
+/// Requests of a put that creates a person, one that changes the name, one that changes a salary, a sync without a
+/// change, and a delete. The views are a list in a table, one in the partition, a property set and a group.
 const COSTS: [u64; 5] = [12, 13, 8, 2, 13];

@@ -1,4 +1,4 @@
-//! Archives of documents: in a container, and in a folder that workers share.
+//! Document archives in a container and in a folder that workers share.
 
 use bytes::Bytes;
 use evenkeel_model::{BlobName, ContainerName};
@@ -88,7 +88,7 @@ pub(crate) async fn an_employee_leaves_into_a_container_and_comes_back(site: &Si
     );
     assert!(document["ek_archived_at"].is_string() && document["ek_source_etag"].is_string());
 
-    // Hired again while the document is still there, and leaving again: the newer one takes the place of the older.
+    // Hired again while the document still exists, and leaving again: the newer document replaces the older.
     site.work(hire("again@contoso.com")).await;
     site.work(job("archive", "blobs")).await;
     let document: Value =
@@ -145,7 +145,7 @@ pub(crate) async fn metadata_over_the_limit_is_refused_with_its_name(site: &Site
     );
     assert!(
         site.row("Staff§", "Sales", "한 7").await.is_some(),
-        "it stays where it is"
+        "the entity must stay in place"
     );
     site.in_step("Staff§").await;
 }
@@ -177,7 +177,7 @@ pub(crate) async fn a_document_that_somebody_deleted_or_spoilt_is_told(site: &Si
     let evenkeel_engine::Outcome::Skipped { reason, .. } =
         site.attempt(&job("restore", "blobs")).await.unwrap()
     else {
-        panic!("not skipped")
+        panic!("the job was not skipped")
     };
     assert!(reason.contains("is not in archive blobs"), "{reason}");
 }

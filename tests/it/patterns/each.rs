@@ -1,4 +1,4 @@
-//! One item for each value of a list, and keys by the calendar of a time zone.
+//! One item for each value of a list, and keys from the calendar of a time zone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,6 @@ fn put(rk: &str, (tags, authors, words): (&[&str], &str, i32)) -> Value {
         {"PartitionKey": "blog", "RowKey": rk, "Tags": tags, "Authors": authors, "Words": words, "At": "2026-11-30T23:30:00Z"}})
 }
 
-/// Copies, lists and groups, computed anew and by hand.
 async fn agrees(site: &Site, articles: &Articles) {
     let (mut copies, mut near, mut lists) = (
         BTreeSet::new(),
@@ -153,7 +152,6 @@ async fn agrees(site: &Site, articles: &Articles) {
     site.in_step("Articles§").await;
 }
 
-/// An article: its tags, authors and price.
 type Article = (&'static [&'static str], &'static str, i32);
 
 pub(crate) async fn one_item_for_each_value_of_a_list(site: &Site) {
@@ -187,7 +185,7 @@ pub(crate) async fn one_item_for_each_value_of_a_list(site: &Site) {
         .collect();
     assert_eq!(keys, ["a", "b"]);
 
-    // What is no list, or too long a one, fails for its views alone, and what they had stays.
+    // A value that is no list, or a list that is too long, fails only for its views, which keep their items.
     let mut wrong = put("a", (&[], "Jun,Ada", 120));
     for tags in [
         "not a list".to_owned(),
@@ -222,8 +220,8 @@ pub(crate) async fn one_item_for_each_value_of_a_list(site: &Site) {
     }
 }
 
-/// The hour from two to three in the night of 25 October comes twice in Berlin.
-pub(crate) async fn a_month_is_that_of_the_zone(site: &Site) {
+/// The hour from two to three in the night of 25 October occurs twice in Berlin.
+pub(crate) async fn a_month_is_computed_in_the_time_zone(site: &Site) {
     for (rk, at) in [
         ("september", "2026-09-30T21:59:59Z"),
         ("october", "2026-09-30T22:00:00Z"),
@@ -255,7 +253,7 @@ pub(crate) async fn a_month_is_that_of_the_zone(site: &Site) {
     assert_eq!(
         found(&["At=2026-10-15T00:00:00Z"]).await,
         Vec::<String>::new(),
-        "a moment, and not a month"
+        "a time, and not a month"
     );
     assert_eq!(
         found(&[
@@ -265,7 +263,7 @@ pub(crate) async fn a_month_is_that_of_the_zone(site: &Site) {
         .await,
         ["october", "winter", "summer"]
     );
-    // Half past two of summer time is later by the clock than ten past two of winter time, which follows it.
+    // 2:30 in summer time is later by the clock than the 2:10 in winter time that follows it.
     assert_eq!(
         found(&["At>=2026-11-01T00:00:00+01:00"]).await,
         ["november"]

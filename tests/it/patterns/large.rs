@@ -1,4 +1,4 @@
-//! Large entities: values in blobs, pointers in their place.
+//! Large entities: values in blobs, with pointers in their place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,7 +88,6 @@ fn sha256(content: &[u8]) -> String {
     hex::encode(Sha256::digest(content))
 }
 
-/// What a table's entities should say and what its container should hold, computed here: the values by table, key and property.
 async fn holds(site: &Site, table: &str, container: &str, values: &[(&str, &str, &str, &[u8])]) {
     let mut names = BTreeMap::new();
     for (pk, rk, property, content) in values {
@@ -144,7 +143,7 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
         .unwrap();
     assert_eq!(copy.entity.text("Photo"), row.entity.text("Photo"));
 
-    // Another value, and one more; the first goes.
+    // Another value and an additional one. The first blob is dropped.
     site.work(put(
         &json!({"Email": "countess@contoso.com", "Photo": second, "Resume": first}),
     ))
@@ -159,7 +158,6 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
         ],
     )
     .await;
-    // A merge keeps what it does not name.
     let mut merge = put(&json!({"Resume": "short again"}));
     merge["mode"] = "merge".into();
     site.work(merge).await;
@@ -170,7 +168,6 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
         &[("Sales", "7", "Photo", second.as_bytes())],
     )
     .await;
-    // What was read is put back as it is.
     let photo = site
         .row("Staff§", "Sales", "7")
         .await
@@ -209,7 +206,7 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
         &[("Sales", "7", "Photo", first.as_bytes())],
     )
     .await;
-    // A client that writes for itself, and says so.
+    // A client writes directly, and sends a sync.
     let row = Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Photo", "none");
     site.write("Staff§", row).await;
     site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "7"}))
@@ -218,7 +215,7 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
 }
 
 pub(crate) async fn what_breaks_a_limit_goes_into_a_blob_whether_declared_or_not(site: &Site) {
-    // As a message carries it: compressed.
+    // Compressed, as a message carries it.
     let notes = text('n', 40_000);
     site.work(put(&json!({"Notes": notes, "Photo": "small"})))
         .await;
@@ -288,7 +285,7 @@ pub(crate) async fn nothing_is_computed_from_a_pointer(site: &Site) {
     staged["blobs"] = json!({"Tags": site.stage("tags", "red", "text/plain").await});
     assert!(site.refused(staged).await.contains(refused));
     assert_eq!(tags().await, ["green", "red"]);
-    // By itself an application writes whatever it likes, and what is there already stays as it is.
+    // An application's own writes are unrestricted, and existing content stays as it is.
     let row = site.row("Staff§", "Sales", "7").await.unwrap();
     let pointer = row.entity.text("Photo").unwrap().to_owned();
     site.write("Staff§", row.entity.with("Tags", pointer)).await;
@@ -306,7 +303,7 @@ pub(crate) async fn nothing_is_computed_from_a_pointer(site: &Site) {
 }
 
 pub(crate) async fn a_large_value_comes_from_a_staged_blob(site: &Site) {
-    // More than a block: it passes in several.
+    // Larger than a block, so that it is copied in several blocks.
     let photo: Vec<u8> = (0..9_500_000_u32)
         .map(|n| u8::try_from((n ^ (n >> 8) ^ (n >> 16)) & 0xff).unwrap())
         .collect();
@@ -363,7 +360,6 @@ pub(crate) async fn a_whole_entity_comes_from_a_staged_blob(site: &Site) {
             .await
             .is_some()
     );
-    // A table without large values takes whole entities as well.
     let entity = json!({"PartitionKey": "p", "RowKey": "r", "A": 1}).to_string();
     let plain = json!({"op": "put", "table": "Plain§", "pk": "p", "rk": "r", "entity_ref": site.stage("e", entity, "text/plain").await});
     site.work(plain).await;
@@ -415,7 +411,7 @@ pub(crate) async fn what_was_staged_wrongly_is_told_and_kept(site: &Site) {
         error.contains("no large_entity view has the table as its source"),
         "{error}"
     );
-    // A poisoned job finds it again when it is queued once more.
+    // A poisoned job finds it again after a requeue.
     assert_eq!(site.staged().await.len(), 2);
     assert!(site.row("Staff§", "Sales", "7").await.is_none());
     holds(site, "Staff§", "large-§", &[]).await;
@@ -441,11 +437,12 @@ pub(crate) async fn a_staged_job_that_comes_again_is_done_already(site: &Site) {
         &[("Sales", "7", "Photo", b"first")],
     )
     .await;
-    // It comes a third time when somebody else has written the entity: what it staged is gone, and so is its turn.
+    // It is delivered a third time after another job has written the entity: the staged blob is gone, and the job is
+    // skipped.
     site.work(put(&json!({"Name": "Countess"}))).await;
     delivery.dequeue_count = 3;
     let Ok(Outcome::Skipped { reason, .. }) = site.deliver(&job, &delivery).await else {
-        panic!("not skipped")
+        panic!("the job was not skipped")
     };
     assert!(
         reason.contains("a later job has written the entity since"),
@@ -454,8 +451,8 @@ pub(crate) async fn a_staged_job_that_comes_again_is_done_already(site: &Site) {
     holds(site, "Staff§", "large-§", &[]).await;
 }
 
-/// Between a row and its blob, another job changes the entity, once.
-struct Overtaken {
+/// Another job changes the entity once, between the read of the row and that of its blob.
+struct RacingAccount {
     account: Account,
     table: TableName,
     newer: Entity,
@@ -464,7 +461,7 @@ struct Overtaken {
     is_done: AtomicBool,
 }
 
-impl Layer for Overtaken {
+impl Layer for RacingAccount {
     async fn call<T: Send>(
         &self,
         request: Request<'_>,
@@ -500,7 +497,7 @@ pub(crate) async fn a_value_that_changes_while_it_is_read_is_read_anew(site: &Si
         site.table("Staff§"),
         ContainerName::new(site.name("large-§")).unwrap(),
     );
-    // As it is where the second job has written its blob, and not yet the row.
+    // The state after the second job has written its blob, but not yet the row.
     let reader = async || {
         let upload = BlobUpload {
             content_type: Some("text/plain; charset=utf-8".to_owned()),
@@ -512,7 +509,7 @@ pub(crate) async fn a_value_that_changes_while_it_is_read_is_read_anew(site: &Si
             .await
             .unwrap();
         site.write("Staff§", before.clone()).await;
-        let overtaken = Arc::new(Overtaken {
+        let overtaken = Arc::new(RacingAccount {
             account: site.account.clone(),
             table: table.clone(),
             newer: after.clone(),
@@ -551,7 +548,7 @@ pub(crate) async fn a_value_that_changes_while_it_is_read_is_read_anew(site: &Si
         Some(3_000)
     );
     assert!(value == newer.as_bytes());
-    // Nobody has changed it: its blob is missing.
+    // The entity is unchanged, but its blob is missing.
     site.delete_blob("large-§", &site.blobs("large-§").await.remove(0))
         .await;
     let broken = site.client.get(&table, &key).await.unwrap_err();
@@ -561,7 +558,8 @@ pub(crate) async fn a_value_that_changes_while_it_is_read_is_read_anew(site: &Si
     );
 }
 
-/// Whoever may write a row may write any pointer into it: it leads to nothing but values of the row's own primary.
+/// Anyone who can write a row can write any pointer into it. A pointer must only lead to values of the row's own
+/// primary.
 pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
     let (own, others) = (text('a', 2_000), text('b', 3_000));
     site.work(put(&json!({"Email": "ada@contoso.com", "Photo": own})))
@@ -582,7 +580,8 @@ pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
             .to_owned()
     };
     let (ours, theirs) = (pointer("7").await, pointer("8").await);
-    // A blob of this entity's name in a container that no view keeps values in, and one of another content under its own name.
+    // A blob with this entity's name in a container without large values, and a blob with other content under its own
+    // name.
     let [photos, backups] =
         ["large-§", "backups-§"].map(|name| ContainerName::new(site.name(name)).unwrap());
     site.account.blobs.create_container(&backups).await.unwrap();
@@ -663,7 +662,7 @@ pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
             .await;
         fails("Staff§", ("Sales", "7"), expected).await;
     }
-    // A table without large values, and a row that says to be the copy of a primary that has none there.
+    // A table without large values, and a row that claims to be the copy of a primary without that value.
     site.write(
         "Plain§",
         Entity::new(EntityKey::new("p", "r").unwrap()).with("Photo", theirs.clone()),
@@ -681,7 +680,7 @@ pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
     };
     site.write("ByEmail§", posing).await;
     fails("ByEmail§", ("email", "mallory@contoso.com"), not_ours).await;
-    // What is right is read: the value itself, and by a copy.
+    // A valid pointer is read: the value itself, and through a copy.
     let row = site.row("Staff§", "Sales", "7").await.unwrap().entity;
     site.write("Staff§", row.with("Photo", ours)).await;
     for (table, pk, rk) in [
@@ -726,7 +725,7 @@ pub(crate) async fn pointers_that_lead_nowhere_are_refused(site: &Site) {
         &[("Sales", "7", "Photo", content.as_bytes())],
     )
     .await;
-    // Somebody deletes a blob by hand: that is told, and mended by who has the value.
+    // A blob is deleted by hand. This is reported, and repaired by a job that has the value.
     let name = site.blobs("large-§").await.remove(0);
     site.delete_blob("large-§", &name).await;
     site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "7", "thorough": true}))
@@ -807,7 +806,7 @@ pub(crate) async fn a_large_value_goes_into_the_archive_and_comes_back(site: &Si
     holds(site, "Former§", "former-§", &[]).await;
 }
 
-/// What the archive's container should hold: the document of one entity, and these values beside it.
+/// Checks the archive's container: the document of one entity, and these values next to it.
 async fn filed(site: &Site, values: &[(&str, &[u8])]) {
     const DOCUMENT: &str = "former/Sales/%ED%95%9C 7.json";
     let document = site.blob("papers-§", DOCUMENT).await.expect("the document");
@@ -848,7 +847,7 @@ pub(crate) async fn large_values_lie_beside_the_document_of_their_entity_and_com
     holds(site, "Staff§", "large-§", &[]).await;
     filed(site, &[("Photo", photo.as_bytes())]).await;
 
-    // Hired again and leaving again, with another photo and one value more: the first photo goes.
+    // Hired again and leaving again, with another photo and an additional value: the first photo is dropped.
     site.work(hire(
         json!({"Photo": resume, "Resume": resume, "Email": "again@contoso.com"}),
     ))
@@ -881,7 +880,6 @@ pub(crate) async fn large_values_lie_beside_the_document_of_their_entity_and_com
     assert_eq!(site.blobs("large-§").await, [] as [&str; 0]);
 }
 
-/// The files of the share, by their paths below it.
 fn shared(site: &Site) -> Vec<String> {
     let share = site.folder.path().join("share");
     let (mut folders, mut files) = (vec![share.clone()], Vec::new());
@@ -904,7 +902,7 @@ fn shared(site: &Site) -> Vec<String> {
 pub(crate) async fn large_values_lie_beside_the_file_of_their_entity_and_come_back(site: &Site) {
     const DOCUMENT: &str = "Sales/%ED%95%9C 7.json";
     let resume = text('b', 3_000);
-    // More than a block: it passes in several.
+    // Larger than a block, so that it is copied in several blocks.
     let photo: Vec<u8> = (0..9_500_000_u32)
         .map(|n| u8::try_from((n ^ (n >> 8) ^ (n >> 16)) & 0xff).unwrap())
         .collect();
@@ -930,7 +928,6 @@ pub(crate) async fn large_values_lie_beside_the_file_of_their_entity_and_come_ba
         expected
     );
 
-    // Hired again and leaving again without a photo.
     site.work(hire(json!({"Resume": resume}))).await;
     site.work(on("archive")).await;
     assert_eq!(shared(site), [DOCUMENT.to_owned(), names[1].clone()]);
@@ -967,7 +964,7 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
     site.work(put_at("Sales", "한 7", &json!({"Photo": photo})))
         .await;
     site.work(on("archive")).await;
-    // Somebody deletes the document, as a rule of the account may.
+    // The document is deleted, as a lifecycle rule of the account may do.
     site.delete_blob("papers-§", "former/Sales/%ED%95%9C 7.json")
         .await;
     let archive = evenkeel_model::ViewName::new("papers").unwrap();
@@ -982,7 +979,7 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
     let sync = json!({"op": "sync", "table": table, "pk": "Sales", "rk": "한 7"});
     site.work(sync.clone()).await;
     assert_eq!(site.blobs("papers-§").await, [] as [&str; 0]);
-    // Somebody deletes a value: the document is brought back by nobody without it.
+    // A value is deleted. The document is not restored without it.
     site.work(put_at("Sales", "한 7", &json!({"Photo": photo})))
         .await;
     site.work(on("archive")).await;
@@ -1003,7 +1000,7 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
         site.row("Staff§", "Sales", "한 7").await.is_none()
             && site.blobs("papers-§").await.len() == 1
     );
-    // Nobody else writes there.
+    // A job cannot write to the table of the archive directly.
     let mut put = put_at("Sales", "한 7", &json!({"Photo": "x"}));
     put["table"] = json!(table);
     assert!(site.refused(put).await.contains("the catalog has no table"));
@@ -1011,23 +1008,22 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
 
 pub(crate) async fn large_values_take_as_many_requests_as_the_documentation_says(site: &Site) {
     let with = |letter| put(&json!({"Photo": text(letter, 2_000)}));
-    // Footprint, primary; announce, blob, primary, close.
+    // Reads of the footprint and the primary. Writes of the footprint, the blob, the primary, and the footprint again.
     assert_eq!(site.requests_of(with('a')).await, 6);
-    // And the old blob.
+    // One more request deletes the old blob.
     assert_eq!(site.requests_of(with('b')).await, 7);
-    // The same value: nothing is announced.
     assert_eq!(site.requests_of(with('b')).await, 4);
     let mut staged = put(&json!({}));
     staged["blobs"] = json!({"Photo": site.stage("photo", text('c', 2_000), "image/png").await});
-    // And of the staged blob: its properties, its hash, its content, its deletion.
+    // Additional requests for the staged blob: its properties, its hash, its content, its delete.
     assert_eq!(site.requests_of(staged).await, 11);
     assert_eq!(
         site.requests_of(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "7"}))
             .await,
         7
     );
-    // Into the container of an archive: both footprints and both entities read, announced, the value copied, the document written,
-    // closed; and the source's announcement, deletion, recheck, value and close.
+    // Into the container of an archive: both footprints and both entities are read, announced, the value copied, the
+    // document written, closed; then the source's announcement, delete, recheck, value and close.
     site.work(with('d')).await;
     let on = |op: &str| json!({"op": op, "archive": "papers", "pk": "Sales", "rk": "7"});
     assert_eq!(site.requests_of(on("archive")).await, 13);

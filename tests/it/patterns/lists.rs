@@ -94,7 +94,6 @@ fn key(pk: &str, rk: &str) -> (String, String) {
     (pk.to_owned(), rk.to_owned())
 }
 
-/// The members that the lines of a list name, checked by simple means.
 async fn lines(site: &Site, container: &str, name: &str) -> Vec<Vec<String>> {
     let blob = site
         .blob(container, name)
@@ -121,7 +120,6 @@ async fn lines(site: &Site, container: &str, name: &str) -> Vec<Vec<String>> {
     members
 }
 
-/// The lists in blobs and the lists of teams agree with the staff, computed anew and by hand.
 async fn agrees(site: &Site, staff: &Staff) {
     let (mut names, mut teams): (BTreeMap<String, BTreeSet<_>>, BTreeMap<&str, BTreeSet<_>>) =
         (BTreeMap::new(), BTreeMap::new());
@@ -180,7 +178,6 @@ async fn agrees(site: &Site, staff: &Staff) {
         );
         assert_eq!(group.get("Payroll"), Some(&EdmValue::Int64(payroll)));
     }
-    // Beside their primaries.
     let near = site
         .keys("Staff§", "ek_view")
         .await
@@ -210,7 +207,6 @@ fn escaped(name: &str) -> String {
         .collect()
 }
 
-/// The members of a row's list.
 fn listed(row: &Entity) -> Vec<Vec<String>> {
     let pieces = std::iter::once("Staff".to_owned()).chain((1..).map(|n| format!("Staff_{n}")));
     let pieces = pieces.map_while(|name| row.text(&name).map(ToOwned::to_owned));
@@ -256,7 +252,7 @@ pub(crate) async fn a_list_in_a_blob_follows_its_primaries_through_their_lives(s
     }
 }
 
-/// Fills a row with what is no list, so that little more fits.
+/// Fills a row with other properties, so that few members fit.
 async fn pad(site: &Site, table: &str, pk: &str, rk: &str) {
     let mut row = site.row(table, pk, rk).await.unwrap().entity;
     for n in 0..14 {
@@ -296,10 +292,9 @@ pub(crate) async fn a_full_list_refuses_members_until_others_leave_and_buckets_t
             .entity
             .get("Padding00")
             .is_some(),
-        "what others keep there stays"
+        "properties of others must remain"
     );
 
-    // Everybody is in one of the buckets.
     let buckets = ViewName::new("by_team_bucket").unwrap();
     let found = site
         .client
@@ -322,7 +317,6 @@ pub(crate) async fn a_full_list_refuses_members_until_others_leave_and_buckets_t
             .collect()
     );
 
-    // One leaves, and there is room for another.
     live(site, &mut staff, key("Sales", "05"), None).await;
     live(site, &mut staff, last, Some(("", "Red", 7))).await;
     agrees(site, &staff).await;
@@ -346,7 +340,7 @@ pub(crate) async fn a_put_whose_member_has_no_room_beside_it_writes_nothing(site
         assert!(n > 10, "{n}");
         assert!(
             site.row("Staff§", &who.0, &who.1).await.is_none(),
-            "the put is refused as a whole"
+            "the put must be refused as a whole"
         );
         let error = site.refused(put(&who, person)).await;
         assert!(error.contains("the list is full"), "{error}");
@@ -354,7 +348,7 @@ pub(crate) async fn a_put_whose_member_has_no_room_beside_it_writes_nothing(site
         agrees(site, &staff).await;
         return;
     }
-    panic!("the list never fills its row");
+    panic!("the list must fill its row");
 }
 
 pub(crate) async fn figures_of_a_group_in_buckets_are_looked_up_as_one(site: &Site) {
@@ -365,7 +359,7 @@ pub(crate) async fn figures_of_a_group_in_buckets_are_looked_up_as_one(site: &Si
     }
     assert!(
         site.keys("BucketGroups§", "").await.len() > 2,
-        "there is more than one bucket"
+        "there must be more than one bucket"
     );
     let in_buckets = ViewName::new("payroll_in_buckets").unwrap();
     let found = site
@@ -389,7 +383,6 @@ pub(crate) async fn figures_of_a_group_in_buckets_are_looked_up_as_one(site: &Si
         [8_i64, 48, 1, 11].map(|number| Some(number.into()))
     );
 
-    // Of several groups, a page each.
     let by_range = ViewName::new("payroll_by_range").unwrap();
     let mut lookup = site.client.lookup(&by_range, &["Team>=A"]).unwrap().top(1);
     let mut pages = Vec::new();
@@ -480,7 +473,7 @@ pub(crate) async fn a_list_in_a_blob_that_was_edited_by_hand_is_left_alone_and_m
         .await;
     agrees(site, &staff).await;
 
-    // Somebody else's blob is no list, and is not written over.
+    // A blob of another writer is no list, and is not overwritten.
     site.account
         .blobs
         .put(
@@ -551,9 +544,10 @@ pub(crate) async fn lists_in_blobs_take_as_many_requests_as_the_documentation_sa
     ];
     assert_eq!(
         requests, COSTS,
-        "docs/patterns/index-entities.md says these"
+        "docs/patterns/index-entities.md has these numbers"
     );
 }
 
-/// Requests of a put that joins a list in a blob, one that changes lists, and one that changes none.
+/// Requests of a put that adds a member to a list in a blob, one that moves it to another list, and one that changes no
+/// list.
 const COSTS: [u64; 3] = [7, 9, 4];

@@ -1,4 +1,4 @@
-//! Archives that are logs: lines in append blobs, by hour.
+//! Log archives: lines in append blobs, by hour.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,6 @@ fn archive(rk: &str) -> Value {
     json!({"op": "archive", "archive": "events", "pk": "web1", "rk": rk})
 }
 
-/// The lines of a blob.
 async fn lines(site: &Site, name: &str) -> Vec<Value> {
     let blob = site.blob("logs-§", name).await.expect("the blob is there");
     let text = String::from_utf8(blob.content.to_vec()).unwrap();
@@ -75,7 +74,7 @@ pub(crate) async fn an_event_becomes_one_line_of_its_hour(site: &Site) {
         ("2026-11-20T15:04:00Z", "2026-11-20T15:05:00Z")
     );
 
-    // Created anew and logged anew: another version, another line, and wider times.
+    // Recreated and logged again: another version, another line, and a wider time range.
     site.work(event("한 1", "2026-11-20T15:59:00Z", "again"))
         .await;
     site.work(archive("한 1")).await;
@@ -89,7 +88,6 @@ pub(crate) async fn an_event_becomes_one_line_of_its_hour(site: &Site) {
     assert_eq!(blob.properties.metadata["first"], "2026-11-20T15:04:00Z");
     assert_eq!(blob.properties.metadata["last"], "2026-11-20T16:00:00Z");
     site.in_step("Events§").await;
-    // The record has served.
     let archive = site
         .refused(json!({"op": "restore", "archive": "events", "pk": "web1", "rk": "한 1"}))
         .await;
@@ -119,9 +117,8 @@ pub(crate) async fn what_waits_together_is_appended_together_and_nothing_twice(s
         "{first:?}"
     );
     let requests = site.requests() - before;
-    // Alone each takes 6; records and appends are shared by those who wait together.
+    // A single job takes 6 requests. Jobs that wait together share records and appends.
     assert!(requests < 5 * 40, "{requests} requests for 40 lines");
-    // All of them come again.
     let again = messages.iter().map(|(job, delivery)| {
         let delivery = evenkeel_engine::Delivery {
             dequeue_count: 2,
@@ -180,6 +177,6 @@ pub(crate) async fn logging_takes_as_many_requests_as_the_documentation_says(sit
         site.work(archive(rk)).await;
     }
     site.work(event("1", "2026-11-20T15:00:40Z", "x")).await;
-    // Read, record, look whether it is still there, append, delete, remove the record.
+    // Read, record, check that it still exists, append, delete, remove the record.
     assert_eq!(site.requests_of(archive("1")).await, 6);
 }

@@ -1,4 +1,4 @@
-//! Long lists in blobs, on the embedded store: one as long as may be, and one that a backfill builds.
+//! Long lists in blobs, on the embedded store: one of maximum length, and one that a backfill builds.
 
 use evenkeel_engine::Outcome;
 use evenkeel_model::shared::{BlobList, Edit, PartChange};
@@ -14,7 +14,7 @@ use crate::patterns::site;
 
 const NAME: &str = "by_name/king.jsonl";
 
-/// A list of members with keys of 500 characters, to which two more can come, but not three.
+/// A list of members with keys of 500 characters that has room for two more, but not for three.
 fn nearly_full(container: &ContainerName, name: &BlobName, source: &TableName) -> BlobList {
     let place = Site::Blob {
         container: container.clone(),

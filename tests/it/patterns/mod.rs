@@ -1,12 +1,12 @@
-//! Each pattern as its users meet it: a catalog in TOML and jobs in JSON, on the embedded store and on Azurite.
+//! Each pattern as its users see it: a catalog in TOML and jobs in JSON, on the embedded store and on Azurite.
 //!
-//! Every test walks an entity through its life (created, changed so that its keys change, deleted, created anew) and
-//! compares what is stored with what the test itself computes. In the end no plan may find anything to do.
+//! Every test creates an entity, changes it so that its keys change, deletes and recreates it, and compares the stored
+//! data with its own computation. At the end no plan may find anything to do.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that meets an unexpected error has failed"
+    reason = "an unexpected error fails the test"
 )]
 
 mod client;
@@ -30,7 +30,7 @@ mod together;
 mod wide;
 mod within;
 
-/// Turns each pattern into a test on the embedded store and one on Azurite.
+/// Makes two tests of each pattern, one on the embedded store and one on Azurite.
 macro_rules! patterns {
     ($($module:ident: $($pattern:ident)+;)+) => {
         mod embedded {
@@ -61,7 +61,7 @@ patterns! {
         rows_are_joined_with_entities_of_other_tables
         a_cached_table_is_asked_when_its_time_is_over
         many_jobs_share_messages
-        what_cannot_be_is_said_before_anything_is_asked;
+        invalid_requests_are_refused_before_anything_is_sent;
     costs:
         each_pattern_takes_as_many_requests_as_the_documentation_says;
     dated:
@@ -82,7 +82,7 @@ patterns! {
         archiving_takes_as_many_requests_as_the_documentation_says;
     each:
         one_item_for_each_value_of_a_list
-        a_month_is_that_of_the_zone;
+        a_month_is_computed_in_the_time_zone;
     large:
         large_values_follow_their_entity_through_its_life
         what_breaks_a_limit_goes_into_a_blob_whether_declared_or_not
@@ -116,7 +116,7 @@ patterns! {
     moving:
         an_employee_moves_to_another_department_and_another_table
         what_lies_where_an_entity_is_to_go_is_left_alone
-        a_move_that_comes_again_leaves_alone_what_was_moved_back
+        a_redelivered_move_leaves_an_entity_that_was_moved_back
         moving_takes_as_many_requests_as_the_documentation_says;
     ranges:
         what_a_department_says_is_on_all_of_its_people_through_their_lives
@@ -133,7 +133,7 @@ patterns! {
         a_service_that_is_busy_or_falls_silent_puts_jobs_off_and_poisons_none;
     series:
         a_day_of_24_hours_is_one_entity
-        a_series_that_outgrows_its_entity_is_told
+        a_series_that_outgrows_its_entity_is_refused
         a_series_of_more_than_252_values_in_a_wide_table_is_read_back_whole;
     deputies:
         each_says_for_whom_and_nothing_is_written_that_is_there_already
@@ -142,14 +142,14 @@ patterns! {
     sweeping:
         deleting_by_condition_takes_few_requests
         blobs_leave_with_their_entities_or_follow_them_into_the_archive
-        wide_entities_are_judged_whole;
+        conditions_apply_to_whole_wide_entities;
     together:
         many_patterns_on_one_table_follow_its_entities_through_their_lives
         a_department_and_its_employees_commit_together;
     within:
         a_department_among_its_people_and_they_say_what_the_other_is_through_their_lives
         a_department_and_its_people_in_two_tables_say_what_the_other_is
-        two_in_each_others_ranges_that_fail_come_to_rest
+        two_failing_primaries_in_each_others_ranges_come_to_rest
         a_row_of_a_view_hides_no_primary_that_had_its_key
         what_it_costs_to_tell_each_other;
     wide:

@@ -1,4 +1,4 @@
-//! `move`: another key, another table, every view following.
+//! `move`: another key or another table, with all views following.
 
 use evenkeel_engine::Outcome;
 use evenkeel_model::{Entity, EntityKey};
@@ -49,7 +49,6 @@ fn moving(from: (&str, &str), to: (&str, &str)) -> Value {
     json!({"op": "move", "table": "Staff§", "pk": from.0, "rk": from.1, "to_pk": to.0, "to_rk": to.1})
 }
 
-/// The primaries of Staff, and the rows of its views, by hand.
 async fn staff(site: &Site, expected: &[(&str, &str, &str, &str)]) {
     let mut rows: Vec<_> = expected
         .iter()
@@ -79,7 +78,7 @@ pub(crate) async fn an_employee_moves_to_another_department_and_another_table(si
         .await;
     site.work(hire("Sales", "1", "Lovelace", "Countess@contoso.com"))
         .await;
-    // The address is unique in the whole company: it passes from one key to the other.
+    // The address is unique in the whole company. It passes from one key to the other.
     site.work(moving(("Sales", "1"), ("Ops", "한 9"))).await;
     staff(site, &[("Ops", "한 9", "Lovelace", "countess@contoso.com")]).await;
 
@@ -97,7 +96,6 @@ pub(crate) async fn an_employee_moves_to_another_department_and_another_table(si
         Some(site.name("[\"Staff§\",\"Ops\",\"한 9\"]").as_str())
     );
 
-    // Hired anew under the first key; the contractor goes.
     site.work(hire("Sales", "1", "King", "ada@contoso.com"))
         .await;
     site.work(json!({"op": "delete", "table": "Contractors§", "pk": "Ops", "rk": "9"}))
@@ -109,7 +107,7 @@ pub(crate) async fn an_employee_moves_to_another_department_and_another_table(si
         .await
         .unwrap()
     else {
-        panic!("not skipped")
+        panic!("the job was not skipped")
     };
     assert!(reason.contains("does not exist"), "{reason}");
 }
@@ -149,7 +147,7 @@ pub(crate) async fn what_lies_where_an_entity_is_to_go_is_left_alone(site: &Site
     .await;
 }
 
-pub(crate) async fn a_move_that_comes_again_leaves_alone_what_was_moved_back(site: &Site) {
+pub(crate) async fn a_redelivered_move_leaves_an_entity_that_was_moved_back(site: &Site) {
     site.work(hire("Sales", "1", "King", "ada@contoso.com"))
         .await;
     let (job, mut delivery) = site.message(&moving(("Sales", "1"), ("Ops", "1")));
@@ -168,7 +166,7 @@ pub(crate) async fn a_move_that_comes_again_leaves_alone_what_was_moved_back(sit
         Ok(Outcome::Skipped { .. })
     ));
     staff(site, &[("Sales", "1", "King", "ada@contoso.com")]).await;
-    // Moved once more, and created anew by an application under the old key: that is somebody else.
+    // Moved once more, and recreated by an application under the old key: this is another entity.
     site.work(moving(("Sales", "1"), ("Ops", "1"))).await;
     let anew = Entity::new(EntityKey::new("Sales", "1").unwrap())
         .with("LastName", "New")
@@ -180,7 +178,7 @@ pub(crate) async fn a_move_that_comes_again_leaves_alone_what_was_moved_back(sit
         site.deliver(&job, &delivery).await,
         Ok(Outcome::Skipped { .. })
     ));
-    // A job that comes for the first time is told.
+    // A job that is delivered for the first time gets the error.
     delivery.dequeue_count = 1;
     let ended = site.deliver(&job, &delivery).await;
     assert!(ended.is_err_and(|failure| {
@@ -204,7 +202,7 @@ pub(crate) async fn moving_takes_as_many_requests_as_the_documentation_says(site
     let job =
         json!({"op": "move", "table": "Plain§", "pk": "p", "rk": "r", "to_pk": "q", "to_rk": "r"});
     assert_eq!(site.requests_of(job).await, 4);
-    // 4, 4 for the side it leaves and 1 for its address there, 5 for the side it comes to and 2 for the items there.
+    // 4 as before, 4 for the source and 1 for its address there, 5 for the destination and 2 for the items there.
     site.work(hire("Sales", "1", "King", "ada@contoso.com"))
         .await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! One to many: what a department says, on every one of its people.
+//! Range overlays: properties that a department sets on all of its people.
 
 use std::collections::BTreeMap;
 
@@ -50,9 +50,7 @@ select = ["DepartmentName", "Sign", "Name"]
 on_conflict = "reject"
 "#;
 
-/// Departments by partition: name and floor.
 type Departments = BTreeMap<&'static str, (&'static str, Option<i32>)>;
-/// People by key: their names.
 type Staff = BTreeMap<(&'static str, String), String>;
 
 fn department(pk: &str, (name, floor): (&str, Option<i32>)) -> Value {
@@ -71,14 +69,13 @@ fn sync(table: &str, pk: &str, rk: &str) -> Value {
     json!({"op": "sync", "table": table, "pk": pk, "rk": rk})
 }
 
-/// What everybody has of their department, and the copies that are filed by it, computed anew.
 async fn agrees(site: &Site, departments: &Departments, staff: &Staff) {
     let mut copies = Vec::new();
     for ((pk, rk), name) in staff {
         let row = site
             .row("Staff§", pk, rk)
             .await
-            .unwrap_or_else(|| panic!("{pk}/{rk} is gone"))
+            .unwrap_or_else(|| panic!("{pk}/{rk} does not exist"))
             .entity;
         let department = departments.get(pk).copied();
         assert_eq!(
@@ -104,7 +101,7 @@ async fn agrees(site: &Site, departments: &Departments, staff: &Staff) {
         assert_eq!(
             row.text("Name"),
             Some(name.as_str()),
-            "what others keep there stays"
+            "properties of others must remain"
         );
         if let Some((department, _)) = department {
             copies.push((
@@ -124,7 +121,7 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     site: &Site,
 ) {
     let (mut departments, mut staff) = (Departments::new(), Staff::new());
-    // More than two pages of people are there before anybody says anything, and one partition that nobody speaks for.
+    // There are more than two pages of people before any department is written, and one partition without a department.
     for n in 0..230 {
         staff.insert(("Sales", format!("{n:03}")), format!("n{n}"));
     }
@@ -138,14 +135,14 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
         site.work(department(pk, said)).await;
         departments.insert(pk, said);
     }
-    // One of them is no department.
+    // One of them is outside the view's condition.
     site.work(json!({"op": "put", "table": "Departments§", "entity": {"PartitionKey": "Law", "RowKey": "cellar", "Name": "Cellar"}})).await;
     assert_eq!(site.do_queued().await, [""; 0]);
     site.work(json!({"op": "backfill", "table": "Staff§"}))
         .await;
     agrees(site, &departments, &staff).await;
 
-    // Who comes later asks by themselves: by a put, and by a sync of what a client wrote.
+    // A new employee gets the properties from its own job: by a put, and by a sync of what a client wrote.
     site.work(json!({"op": "put", "table": "Staff§", "entity": {"PartitionKey": "Sales", "RowKey": "new", "Name": "put"}})).await;
     site.write("Staff§", person("Ops", "new", "sync")).await;
     site.work(sync("Staff§", "Ops", "new")).await;
@@ -153,7 +150,7 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     staff.insert(("Ops", "new".to_owned()), "sync".to_owned());
     agrees(site, &departments, &staff).await;
 
-    // Renamed, and a property more or less.
+    // Departments are renamed, and a property is added or removed.
     for (pk, said) in [
         ("Sales", ("Trade", None)),
         ("Ops", ("Operations", Some(-1))),
@@ -164,7 +161,7 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     assert_eq!(site.do_queued().await, [""; 0]);
     agrees(site, &departments, &staff).await;
 
-    // A change that says nothing new is carried nowhere.
+    // A change without new values causes no carry.
     let before = site.row("Staff§", "Sales", "000").await.unwrap().etag;
     site.work(json!({"op": "put", "table": "Departments§", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "department", "Budget": 5}})).await;
     site.work(sync("Departments§", "Sales", "department")).await;
@@ -174,7 +171,6 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
         before
     );
 
-    // Gone, and back.
     site.write("Staff§", person("Sales", "silent", "nobody has said so"))
         .await;
     staff.insert(
@@ -319,7 +315,8 @@ pub(crate) async fn what_others_overwrote_is_put_back_and_what_moves_is_claimed_
         staff.insert(("Sales", rk.to_owned()), rk.to_owned());
     }
     assert_eq!(site.do_queued().await, [""; 0]);
-    // A client replaces one, and says so; another one, and says nothing: a thorough sync of the department finds that.
+    // A client replaces one entity and sends a sync, and replaces another without one. A full sync of the department
+    // finds the second.
     for rk in ["1", "2"] {
         site.write("Staff§", person("Sales", rk, rk)).await;
     }
@@ -382,10 +379,10 @@ pub(crate) async fn what_carrying_costs(site: &Site) {
     assert_eq!(
         [put, carry, same, member, new],
         COSTS,
-        "docs/patterns/denormalization.md says these"
+        "docs/patterns/denormalization.md has these numbers"
     );
 }
 
-/// Requests of a put that makes a claim, of carrying it to 200 entities, of a sync of the one without a change, of one of
-/// the many without a change, and of a put of a new one.
+/// Requests of a put that creates a claim, of its carry to 200 entities, of a sync of the department without a change,
+/// of one of the people without a change, and of a put of a new one.
 const COSTS: [u64; 5] = [8, 10, 2, 2, 6];

@@ -69,7 +69,6 @@ fn key(site: &Site, pk: &str, rk: &str) -> String {
     BASE64.encode(json!([site.name("Staff§").to_lowercase(), pk, rk]).to_string())
 }
 
-/// Computes the documents anew from the rows of the table.
 async fn agrees(site: &Site) {
     let mut wanted = BTreeMap::new();
     for (pk, rk, _) in site.keys("Staff§", "LastName").await {
@@ -122,7 +121,7 @@ async fn audit(site: &Site, repair: bool) -> Vec<AuditFinding> {
 
 pub(crate) async fn a_document_follows_its_primary_through_its_life(site: &Site) {
     site.search().create("people", &FIELDS);
-    // Keys that no index would take as they are, and one that is too long for any.
+    // Keys that an index would not accept unchanged, and one that is too long for any.
     for (pk, rk) in [
         ("Sales", "1"),
         ("Sales", "한 \"quoted\" 'key'"),
@@ -140,7 +139,6 @@ pub(crate) async fn a_document_follows_its_primary_through_its_life(site: &Site)
 
     site.work(put(&person("Sales", "1", "Lovelace"))).await;
     agrees(site).await;
-    // A client writes by itself, and leaves out most of it.
     let bare = Entity::new(EntityKey::new("Sales", "1").unwrap())
         .with("FirstName", "Ada")
         .with("Title", "Countess");
@@ -244,7 +242,7 @@ pub(crate) async fn documents_are_audited_mended_looked_up_and_made_anew(site: &
         "{error}"
     );
 
-    // The index is made anew, as one does whose fields have changed.
+    // The index is recreated, as is necessary if its fields change.
     site.search().create("people", &FIELDS);
     site.work(json!({"op": "backfill", "table": "Staff§"}))
         .await;
@@ -283,7 +281,7 @@ pub(crate) async fn what_the_index_refuses_is_told_with_its_entity(site: &Site) 
         error.contains("\"Salary\"") && error.contains("9007199254740992"),
         "{error}"
     );
-    // What a view cannot derive fails that view alone: the primary is written.
+    // A view that cannot derive its item fails alone: the primary is written.
     assert!(site.row("Staff§", "Sales", "2").await.is_some());
     site.work(put(&person("Sales", "2", "King"))).await;
 
@@ -296,7 +294,7 @@ pub(crate) async fn a_service_that_is_busy_or_falls_silent_puts_jobs_off_and_poi
 ) {
     site.search().create("people", &FIELDS);
     let (job, delivery) = site.message(&put(&person("Sales", "1", "King")));
-    // Keys are rotated: nobody's job is at fault.
+    // The key of the service was rotated, which does not count against a job.
     site.search().trouble([Trouble::Refused(403, None)]);
     let failure = site.deliver(&job, &delivery).await.unwrap_err();
     assert_eq!(
@@ -307,7 +305,7 @@ pub(crate) async fn a_service_that_is_busy_or_falls_silent_puts_jobs_off_and_poi
     );
     site.work(sync("Sales", "1")).await;
     agrees(site).await;
-    // A write without an answer is done again at once, and looked at once more when no request can be left.
+    // A write without an answer is repeated at once, and rechecked when no request can be in flight any more.
     site.search().trouble([Trouble::LoseAnswer]);
     site.work(put(&person("Sales", "1", "Byron"))).await;
     agrees(site).await;

@@ -1,4 +1,5 @@
-//! Data series: one entity per day, one property per hour, each written by a job of its own; and one of more than 252 values.
+//! Data series: one entity per day with one property per hour, each written by a job of its own; and a series of more
+//! than 252 values.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +56,6 @@ async fn copies(site: &Site) -> Vec<(String, String, String)> {
 
 pub(crate) async fn a_day_of_24_hours_is_one_entity(site: &Site) {
     site.work(merge(&json!({"Room": "Lab"}))).await;
-    // In any order, some of them twice.
     for (n, at) in (0..24).rev().chain([3, 17]).enumerate() {
         site.work(hour(at, i32::try_from(at * 10 + n / 24).unwrap()))
             .await;
@@ -75,7 +75,6 @@ pub(crate) async fn a_day_of_24_hours_is_one_entity(site: &Site) {
         [key("room_lab", "meter-7_2026-11-20", "meters_by_room")]
     );
 
-    // The meter is carried to another room, read out, removed and set up anew.
     site.work(merge(&json!({"Room": "Hall"}))).await;
     assert_eq!(
         copies(site).await,
@@ -85,7 +84,11 @@ pub(crate) async fn a_day_of_24_hours_is_one_entity(site: &Site) {
         .await;
     assert_eq!(copies(site).await, []);
     site.work(hour(5, 1)).await;
-    assert_eq!(copies(site).await, [], "without a room it has no copy");
+    assert_eq!(
+        copies(site).await,
+        [],
+        "an entity without a room must have no copy"
+    );
     site.work(merge(&json!({"Room": "Hall"}))).await;
     assert_eq!(
         copies(site).await,
@@ -94,7 +97,7 @@ pub(crate) async fn a_day_of_24_hours_is_one_entity(site: &Site) {
     site.in_step("Meters§").await;
 }
 
-pub(crate) async fn a_series_that_outgrows_its_entity_is_told(site: &Site) {
+pub(crate) async fn a_series_that_outgrows_its_entity_is_refused(site: &Site) {
     let many = |from: usize, to: usize| {
         Value::Object((from..to).map(|n| (format!("M{n:04}"), json!(n))).collect())
     };
@@ -109,11 +112,14 @@ pub(crate) async fn a_series_that_outgrows_its_entity_is_told(site: &Site) {
             .contains("the entity has 301 properties")
     );
     let row = site.row("Meters§", "meter-7", "2026-11-20").await.unwrap();
-    assert_eq!(row.entity.user_properties().count(), 251, "it is as it was");
+    assert_eq!(
+        row.entity.user_properties().count(),
+        251,
+        "the entity must be unchanged"
+    );
     site.in_step("Meters§").await;
 }
 
-/// A job that sets some values of a sensor's series.
 fn reading(properties: &Value) -> Value {
     let mut job = merge(properties);
     job["table"] = "Sensors§".into();
@@ -127,7 +133,7 @@ pub(crate) async fn a_series_of_more_than_252_values_in_a_wide_table_is_read_bac
     let key = EntityKey::new("meter-7", "2026-11-20").unwrap();
     let mut values = BTreeMap::from([("Room".to_owned(), EdmValue::from("Lab"))]);
     site.work(reading(&json!({"Room": "Lab"}))).await;
-    // One by one: in no order of their names, some of them twice, and some corrected when they lie in a row that was full long ago.
+    // One by one, not in the order of their names, some of them twice, and some corrected after their row was full.
     let once = (0..256).map(|n| n * 7 % 256);
     for (n, value) in once.map(|n| (n, n)).chain([(17, 17), (3, -3), (255, -255)]) {
         let name = format!("M{n:04}");
@@ -143,11 +149,11 @@ pub(crate) async fn a_series_of_more_than_252_values_in_a_wide_table_is_read_bac
         .map(|(_, rk, _)| rk);
     assert_eq!(rows.collect::<Vec<_>>(), ["2026-11-20", "2026-11-20~1"]);
 
-    // Conditions and views see it as one, whatever row a value lies in.
+    // Conditions and views treat the series as one entity, whichever row has a value.
     let mut older = reading(&json!({"M0255": -256}));
     older["newer_by"] = "M0255".into();
     let Ok(Outcome::Skipped { .. }) = site.attempt(&older).await else {
-        panic!("not skipped")
+        panic!("the job was not skipped")
     };
     let of_meter = site
         .client

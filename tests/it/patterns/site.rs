@@ -1,4 +1,4 @@
-//! Where a pattern is tried: an account, an engine with a catalog, and a client.
+//! The environment of a pattern: an account, an engine with a catalog, and a client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -40,17 +40,14 @@ use uuid::Uuid;
 use crate::support::azurite;
 use crate::support::search::SearchStub;
 
-/// No test has so many jobs queue each other.
 const MOST_QUEUED: u32 = 100;
 
-/// A site. Names in catalogs and jobs may contain `§`, which stands for something that no other test uses.
+/// A site. Names in catalogs and jobs may contain `§`, which is replaced by a text that is unique per test.
 pub(crate) struct Site {
     pub(crate) account: Account,
     pub(crate) engine: Engine,
-    /// What an application works with.
     pub(crate) client: Client,
     decorated: DecoratedAccount,
-    /// The search service that its catalog names, and its decorator stack.
     searched: Option<(SearchStub, DecoratedSink)>,
     clock: Arc<dyn Clock>,
     unique: String,
@@ -153,7 +150,6 @@ impl Site {
                 .unwrap();
         }
         let engine = Engine::new(parts);
-        // As a worker does before its first job.
         engine.read_secret().await;
         Self {
             account: bare.clone(),
@@ -168,7 +164,6 @@ impl Site {
         }
     }
 
-    /// A name with `§` in it.
     pub(crate) fn name(&self, name: &str) -> String {
         name.replace('§', &self.unique)
     }
@@ -177,13 +172,12 @@ impl Site {
         TableName::new(self.name(name)).unwrap()
     }
 
-    /// A new message with a job.
     pub(crate) fn message(&self, json: &Value) -> (Job, Delivery) {
         let job = job::decode(&compressed(&self.name(&json.to_string())))
             .unwrap()
             .job;
         let number = self.messages.fetch_add(1, Ordering::SeqCst);
-        // A table is dropped when its time is over, which the queue service says.
+        // A table is dropped only when its time is over by the clock of the queue service.
         let later = if matches!(job, Job::DropTable(_)) {
             SignedDuration::from_hours(24 * 100)
         } else {
@@ -205,12 +199,10 @@ impl Site {
         (job, delivery)
     }
 
-    /// Delivers a message once.
     pub(crate) async fn deliver(&self, job: &Job, delivery: &Delivery) -> Result<Outcome, Failure> {
         self.engine.execute(&Work::Job(job.clone()), delivery).await
     }
 
-    /// Does a job, again and again where the store asks for it.
     pub(crate) async fn attempt(&self, json: &Value) -> Result<Outcome, Failure> {
         let (job, mut delivery) = self.message(json);
         loop {
@@ -226,7 +218,6 @@ impl Site {
         }
     }
 
-    /// Does a job that must succeed.
     pub(crate) async fn work(&self, json: Value) {
         match self.attempt(&json).await {
             Ok(Outcome::Done(_)) => {}
@@ -236,7 +227,6 @@ impl Site {
         }
     }
 
-    /// Does the jobs that jobs have queued, until there are none. What failed for good, in words.
     pub(crate) async fn do_queued(&self) -> Vec<String> {
         let queue = QueueName::new(format!("jobs-{}", self.unique)).unwrap();
         let (mut failed, mut done) = (Vec::new(), 0);
@@ -252,12 +242,9 @@ impl Site {
             }
             for message in messages {
                 done += 1;
-                assert!(
-                    done < MOST_QUEUED,
-                    "jobs queue jobs without end: {message:?}"
-                );
+                assert!(done < MOST_QUEUED, "jobs keep queueing jobs: {message:?}");
                 let MessageText::Readable(text) = &message.text else {
-                    panic!("an unreadable message")
+                    panic!("message cannot be decoded")
                 };
                 let json = Value::Object(job::decode_object(text).unwrap());
                 match self.attempt(&json).await {
@@ -274,13 +261,12 @@ impl Site {
         }
     }
 
-    /// How many jobs jobs have queued, at most 32.
+    /// Number of queued jobs, at most 32.
     pub(crate) async fn queued(&self) -> usize {
         let queue = QueueName::new(format!("jobs-{}", self.unique)).unwrap();
         self.account.queues.peek(&queue, 32).await.unwrap().len()
     }
 
-    /// The failure of a job that must fail for good.
     pub(crate) async fn refused(&self, json: Value) -> String {
         match self.attempt(&json).await {
             Err(failure) if failure.class == FailureClass::Permanent => failure.chain(),
@@ -288,7 +274,6 @@ impl Site {
         }
     }
 
-    /// What reconciling a primary would do now.
     pub(crate) async fn plan(&self, table: &str, pk: &str, rk: &str) -> PlanReport {
         let primary = Primary {
             table: self.table(table),
@@ -297,14 +282,12 @@ impl Site {
         self.engine.plan(&primary).await.unwrap()
     }
 
-    /// How many storage requests a job takes.
     pub(crate) async fn requests_of(&self, json: Value) -> u64 {
         let before = self.requests();
         self.work(json).await;
         self.requests() - before
     }
 
-    /// The writes of tables that a job takes, by operation.
     pub(crate) async fn writes_of(&self, json: Value) -> BTreeMap<&'static str, u64> {
         let before = self.decorated.counts.snapshot();
         self.work(json).await;
@@ -316,7 +299,6 @@ impl Site {
             .collect()
     }
 
-    /// How many storage requests were sent so far.
     pub(crate) fn requests(&self) -> u64 {
         let searched = self.searched.as_ref().map_or(0, |(_, decorated)| {
             decorated.counts.snapshot().transactions()
@@ -324,12 +306,10 @@ impl Site {
         self.decorated.counts.snapshot().transactions() + searched
     }
 
-    /// The search service that its catalog names.
     pub(crate) fn search(&self) -> &SearchStub {
         &self.searched.as_ref().unwrap().0
     }
 
-    /// A row.
     pub(crate) async fn row(&self, table: &str, pk: &str, rk: &str) -> Option<Row> {
         self.account
             .tables
@@ -338,7 +318,6 @@ impl Site {
             .unwrap()
     }
 
-    /// The keys of a table's rows, each with one of its properties.
     pub(crate) async fn keys(&self, table: &str, property: &str) -> Vec<(String, String, String)> {
         let rows = all_rows(
             self.account.tables.as_ref(),
@@ -358,7 +337,6 @@ impl Site {
         rows.iter().map(key).collect()
     }
 
-    /// A client writes a row, as clients do.
     pub(crate) async fn write(&self, table: &str, entity: Entity) {
         self.account
             .tables
@@ -367,7 +345,6 @@ impl Site {
             .unwrap();
     }
 
-    /// A blob.
     pub(crate) async fn blob(&self, container: &str, name: &str) -> Option<Blob> {
         let container = ContainerName::new(self.name(container)).unwrap();
         self.account
@@ -377,7 +354,6 @@ impl Site {
             .unwrap()
     }
 
-    /// Somebody deletes a blob.
     pub(crate) async fn delete_blob(&self, container: &str, name: &str) {
         let container = ContainerName::new(self.name(container)).unwrap();
         assert!(
@@ -389,7 +365,6 @@ impl Site {
         );
     }
 
-    /// The names of a container's blobs.
     pub(crate) async fn blobs(&self, container: &str) -> Vec<String> {
         let container = ContainerName::new(self.name(container)).unwrap();
         let page = self.account.blobs.list(&container, "", None).await.unwrap();
@@ -399,7 +374,7 @@ impl Site {
             .collect()
     }
 
-    /// Stages a blob for a job, and says how the job names it. What was staged has a name of its own.
+    /// Stages a blob under a name of its own. Returns the reference for the job.
     pub(crate) async fn stage(
         &self,
         name: &str,
@@ -425,7 +400,6 @@ impl Site {
         serde_json::json!({"blob": format!("{STAGING}/{name}")})
     }
 
-    /// The names of what is staged still.
     pub(crate) async fn staged(&self) -> Vec<String> {
         let page = self
             .account
@@ -439,7 +413,6 @@ impl Site {
             .collect()
     }
 
-    /// No plan for any of a table's primaries finds anything to do.
     pub(crate) async fn in_step(&self, table: &str) {
         for (pk, rk, view) in self.keys(table, "ek_view").await {
             if view.is_empty() {
@@ -485,7 +458,7 @@ async fn create(account: &Account, catalog: &Catalog) {
     }
 }
 
-/// A message's text; compressed, as senders do what is long.
+/// A message's text. Senders compress a long one.
 fn compressed(text: &str) -> String {
     if text.len() <= limits::QUEUE_BODY_BYTES {
         return text.to_owned();
@@ -495,7 +468,6 @@ fn compressed(text: &str) -> String {
     BASE64.encode(gzip.finish().unwrap())
 }
 
-/// Three texts.
 pub(crate) fn key(pk: &str, rk: &str, property: &str) -> (String, String, String) {
     (pk.to_owned(), rk.to_owned(), property.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Entities that leave by condition, with all that hangs on them.
+//! Entities that are deleted by condition, with all their items.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::json;
@@ -43,7 +43,8 @@ fn entity(number: u32) -> Entity {
     Entity::new(EntityKey::new("Sales", format!("{number:04}")).unwrap()).with("Name", name)
 }
 
-/// Deletions of one partition share transactions of a hundred, as `docs/performance.md` says; second looks of those with views share messages.
+/// Deletes in one partition share transactions of a hundred, as `docs/performance.md` describes. Rechecks of entities
+/// with views share messages.
 pub(crate) async fn deleting_by_condition_takes_few_requests(site: &Site) {
     for (table, most) in [("Plain§", 20), ("Viewed§", 120)] {
         for number in 0..400 {
@@ -79,15 +80,14 @@ pub(crate) async fn blobs_leave_with_their_entities_or_follow_them_into_the_arch
     let left = site.blobs("photos-§").await;
     assert!(
         left.iter().all(|name| name.contains('1')) && left.len() <= 1,
-        "only what was archived has its value still: {left:?}"
+        "only archived entities may still have a value: {left:?}"
     );
     site.work(json!({"op": "restore", "archive": "album", "pk": "Sales", "rk": "1"}))
         .await;
     assert!(site.row("Photos§", "Sales", "1").await.is_some());
 }
 
-/// A wide entity's first row does not tell all of it.
-pub(crate) async fn wide_entities_are_judged_whole(site: &Site) {
+pub(crate) async fn conditions_apply_to_whole_wide_entities(site: &Site) {
     for (rk, last) in [("1", "yes"), ("2", "no")] {
         let mut wide = json!({"PartitionKey": "p", "RowKey": rk});
         for number in 0..600 {

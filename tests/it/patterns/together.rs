@@ -1,5 +1,5 @@
-//! Several patterns on one table: departments and employees in one partition, with index rows, lists, figures and properties beside them,
-//! copies elsewhere, large values, and an archive.
+//! Several patterns on one table: departments and employees in one partition, with index rows, lists, totals and set
+//! properties, copies elsewhere, large values, and an archive.
 
 use std::collections::BTreeMap;
 
@@ -116,18 +116,15 @@ to = { kind = "table", table = "Former§" }
 [tables.FarDepartments§]
 "#;
 
-/// An employee, as the test sees it.
 #[derive(Clone)]
 struct Employee {
     name: &'static str,
     email: String,
     city: &'static str,
     manager: bool,
-    /// The resume's version.
     resume: Option<u32>,
 }
 
-/// Who is in the department, by number.
 type Staff = BTreeMap<&'static str, Employee>;
 
 fn resume(rk: &str, version: u32) -> String {
@@ -160,7 +157,6 @@ fn on(op: &str, rk: &str) -> Value {
     job
 }
 
-/// Everything that the department's partition, the copies by city and the containers hold.
 async fn assert_whole(site: &Site, staff: &Staff) {
     let mut wanted: Vec<String> = vec!["department".to_owned()];
     let mut lists: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -262,7 +258,7 @@ pub(crate) async fn many_patterns_on_one_table_follow_its_entities_through_their
     }
     assert_whole(site, &staff).await;
 
-    // All that views are made of changes at once, and the same job comes again.
+    // All properties that views use change at once, and the same job is delivered again.
     staff.insert(
         "empid_01",
         employee("Hall", "hall@contoso.com", "Lima", true, Some(2)),
@@ -272,7 +268,7 @@ pub(crate) async fn many_patterns_on_one_table_follow_its_entities_through_their
     }
     assert_whole(site, &staff).await;
 
-    // The manager leaves into the archive and another becomes manager: until that one is none, the old one stays there whole.
+    // The manager is archived and another one becomes manager. Until then all properties of the old one remain.
     site.work(on("archive", "empid_01")).await;
     let gone = staff.remove("empid_01").unwrap();
     assert_whole(site, &staff).await;
@@ -314,8 +310,9 @@ pub(crate) async fn many_patterns_on_one_table_follow_its_entities_through_their
     }
 }
 
-/// Of the same two views, those with targets in the primary's partition are written with it in one transaction; elsewhere they follow in one
-/// of their own. All other writes are footprints: announced and closed, and of the department, which is a primary itself, closed anew.
+/// Views with targets in the primary's partition are written with it in one transaction. The others
+/// follow in a transaction of their own. All other writes are footprints: announced and closed. The department is a
+/// primary itself, so that its footprint is closed, too.
 pub(crate) async fn a_department_and_its_employees_commit_together(site: &Site) {
     let department = |table: &str| json!({"op": "put", "table": table, "entity": {"PartitionKey": "Sales", "RowKey": "department"}});
     let employee = |table: &str, rk: &str, name: &str, manager: bool| {

@@ -60,7 +60,6 @@ to = { kind = "blob", container = "former-§" }
 
 type Answers = BTreeMap<String, EdmValue>;
 
-/// Answers to questions, and whose they are.
 fn answers(questions: std::ops::Range<i32>, mail: &str) -> Answers {
     let mut answers: Answers = questions
         .map(|n| (format!("Q{n:04}"), EdmValue::from(n)))
@@ -88,7 +87,6 @@ fn moving(rk: &str, to: &str) -> Value {
     json!({"op": "move", "table": "Surveys§", "pk": "2026", "rk": rk, "to_pk": "2027", "to_rk": to})
 }
 
-/// The row keys of a partition's rows that are no view's.
 async fn rows(site: &Site, table: &str) -> Vec<String> {
     site.keys(table, "ek_view")
         .await
@@ -98,7 +96,6 @@ async fn rows(site: &Site, table: &str) -> Vec<String> {
         .collect()
 }
 
-/// What an entity says, its rows put together by hand.
 async fn said(site: &Site, table: &str, pk: &str, rk: &str) -> Answers {
     let mut said = Answers::new();
     for (at_pk, at_rk, _) in site.keys(table, "ek_view").await {
@@ -126,7 +123,6 @@ async fn said(site: &Site, table: &str, pk: &str, rk: &str) -> Answers {
     said
 }
 
-/// The views say what these entities of 2026 and 2027 give, and no plan finds anything to do.
 async fn in_step(site: &Site, entities: &[(&str, &str, &Answers)]) {
     let (mut mails, mut near, mut totals) =
         (Vec::new(), Vec::new(), BTreeMap::<&str, (i64, i64)>::new());
@@ -172,7 +168,7 @@ pub(crate) async fn a_survey_of_300_answers_is_one_entity(site: &Site) {
     assert_eq!(rows(site, "Surveys§").await, ["7", "7~1"]);
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // One answer: its row, and the first, whose ETag is the version of the whole.
+    // One answer changes its row and the first row, whose ETag is the version of the entity.
     let before = (
         site.row("Surveys§", "2026", "7").await.unwrap(),
         site.row("Surveys§", "2026", "7~1").await.unwrap(),
@@ -185,7 +181,10 @@ pub(crate) async fn a_survey_of_300_answers_is_one_entity(site: &Site) {
         site.row("Surveys§", "2026", "7~1").await.unwrap(),
     );
     assert_ne!(before.0.etag, after.0.etag);
-    assert_eq!(before.1.etag, after.1.etag, "the other row is not touched");
+    assert_eq!(
+        before.1.etag, after.1.etag,
+        "the other row must be unchanged"
+    );
     survey.insert("Q0299".to_owned(), EdmValue::from(5));
     site.work(put(
         "7",
@@ -199,7 +198,7 @@ pub(crate) async fn a_survey_of_300_answers_is_one_entity(site: &Site) {
     );
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // Another address moves its copies; an entity beside it is another entity; fewer answers need fewer rows.
+    // Another address moves the copies. A neighbor is a different entity. Fewer answers need fewer rows.
     survey.insert("Mail".to_owned(), "Countess@contoso.com".into());
     site.work(put("7", "replace", &survey)).await;
     let other = answers(0..700, "byron@contoso.com");
@@ -210,7 +209,6 @@ pub(crate) async fn a_survey_of_300_answers_is_one_entity(site: &Site) {
     assert_eq!(rows(site, "Surveys§").await, ["7", "70", "70~1", "70~2"]);
     in_step(site, &[("2026", "7", &few), ("2026", "70", &other)]).await;
 
-    // Gone as a whole, and created anew.
     site.work(on("delete", "70")).await;
     in_step(site, &[("2026", "7", &few)]).await;
     site.work(on("delete", "7")).await;
@@ -233,7 +231,6 @@ pub(crate) async fn a_thousand_properties_are_archived_restored_and_moved_as_one
     site.work(moving("7", "8")).await;
     in_step(site, &[("2027", "8", &survey)]).await;
 
-    // Through a document, and into another wide table, where nothing is derived.
     let mut document = on("archive", "8");
     (document["archive"], document["pk"]) = ("documents".into(), "2027".into());
     site.work(document.clone()).await;
@@ -251,7 +248,7 @@ pub(crate) async fn a_thousand_properties_are_archived_restored_and_moved_as_one
 pub(crate) async fn two_and_a_half_mebibytes_are_one_entity(site: &Site) {
     let mut survey = answers(0..5, "ada@contoso.com");
     site.work(put("7", "replace", &survey)).await;
-    // A message carries up to a mebibyte: it grows by merges.
+    // A message can carry up to a mebibyte, so that the entity grows by merges.
     for part in 0..8 {
         let some: Answers = (0..10)
             .map(|n| (format!("Text{part}{n}"), EdmValue::from("x".repeat(32_768))))
@@ -266,7 +263,7 @@ pub(crate) async fn two_and_a_half_mebibytes_are_one_entity(site: &Site) {
         .sum();
     assert!(bytes >= 5 << 19, "{bytes} bytes");
     in_step(site, &[("2026", "7", &survey)]).await;
-    // 64 KiB each as Azure counts, fifteen a row.
+    // 64 KiB each as Azure counts, fifteen per row.
     assert_eq!(rows(site, "Surveys§").await.len(), 6);
 
     survey.insert("Mail".to_owned(), "countess@contoso.com".into());
@@ -282,7 +279,7 @@ pub(crate) async fn two_and_a_half_mebibytes_are_one_entity(site: &Site) {
     site.work(on("restore", "7")).await;
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // Over four mebibytes no transaction could write it.
+    // A single transaction cannot write more than four mebibytes.
     for part in 0..8 {
         let some: Answers = (0..10)
             .map(|n| (format!("More{part}{n}"), EdmValue::from("x".repeat(32_768))))
@@ -299,7 +296,7 @@ pub(crate) async fn two_and_a_half_mebibytes_are_one_entity(site: &Site) {
         }
         survey.extend(some);
     }
-    panic!("nothing was refused");
+    panic!("a job must be refused");
 }
 
 pub(crate) async fn what_does_not_fit_says_what_to_do(site: &Site) {
@@ -337,7 +334,7 @@ pub(crate) async fn what_does_not_fit_says_what_to_do(site: &Site) {
 pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
     let mut survey = answers(0..300, "ada@contoso.com");
     site.work(put("7", "replace", &survey)).await;
-    // As the documentation says: whatever row, and the first with it.
+    // The documentation requires that any row is written together with the first one.
     let table = TableName::new(site.name("Surveys§")).unwrap();
     let at = |rk: &str| Entity::new(EntityKey::new("2026", rk).unwrap());
     let first = site.row("Surveys§", "2026", "7").await.unwrap();
@@ -355,7 +352,7 @@ pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
     site.work(on("sync", "7")).await;
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // One that replaces a row has taken its token away; the next write puts that right.
+    // A client that replaces a row removes its token. The next write repairs that.
     let row = site.row("Surveys§", "2026", "7~1").await.unwrap();
     let mut anew = row.entity.clone();
     anew.properties.remove("ek_row");
@@ -389,7 +386,8 @@ pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
     );
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // One that deletes the first row alone leaves the others, which are nobody's and go with the next write.
+    // A client that deletes only the first row leaves the others, which belong to no entity and are removed by the next
+    // write.
     site.account
         .tables
         .apply(
@@ -413,7 +411,6 @@ pub(crate) async fn a_backfill_sees_one_entity(site: &Site) {
     for (n, survey) in surveys.iter().enumerate() {
         site.work(put(&n.to_string(), "replace", survey)).await;
     }
-    // Copies are lost, and a narrow entity was never told of.
     for mail in ["0@contoso.com", "2@contoso.com"] {
         let key = EntityKey::new("mail", mail).unwrap();
         let operation = TableOperation::Delete(key, IfMatch::Any);
@@ -478,7 +475,7 @@ pub(crate) async fn a_wide_entity_takes_as_many_requests_as_the_documentation_sa
         job["table"] = table.into();
         job
     };
-    // Nothing is derived here: read, and one transaction; a wide one is read by two requests.
+    // Without views: one read and one transaction. A wide entity is read with two requests.
     assert_eq!(
         site.requests_of(entity("Surveys2§", &answers(0..3, "a")))
             .await,

@@ -1,5 +1,5 @@
-//! Both ways at once: a department says its name to its people, and their manager says who they are to the department. Where all lie in one
-//! partition, as the guide has it, and in two tables.
+//! Both directions at once: a department sets its name on its people, and their manager sets its properties on the
+//! department. In one partition, as in Azure's guide, and in two tables.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ select = []
 on_conflict = "reject"
 "#;
 
-/// The tables of departments and of people, and whether these are counted and filed.
+/// The tables of departments and of people, and whether people are counted and indexed.
 struct Tables {
     departments: &'static str,
     people: &'static str,
@@ -125,12 +125,9 @@ const APART: Tables = Tables {
     together: false,
 };
 
-/// Who there is, as the test sees it.
 #[derive(Default)]
 struct Company {
-    /// Name and storey, by partition.
     departments: BTreeMap<&'static str, (&'static str, Option<i32>)>,
-    /// Name, address, and whether they manage their department, by partition and number.
     people: BTreeMap<(&'static str, &'static str), (&'static str, &'static str, bool)>,
 }
 
@@ -149,7 +146,8 @@ impl Tables {
     }
 }
 
-/// Each says of the other what is so, and nothing is said of oneself. What was queued is done first, without a failure.
+/// Does the queued jobs, which must succeed, and checks that departments and people have each other's properties, and
+/// nobody its own.
 async fn agrees(site: &Site, tables: &Tables, company: &Company) {
     assert_eq!(site.do_queued().await, [""; 0]);
     let manager = |pk: &str| {
@@ -163,7 +161,7 @@ async fn agrees(site: &Site, tables: &Tables, company: &Company) {
         let row = site
             .row(tables.departments, pk, "department")
             .await
-            .unwrap_or_else(|| panic!("{pk} is gone"))
+            .unwrap_or_else(|| panic!("{pk} does not exist"))
             .entity;
         assert_eq!(row.text("Name"), Some(*name), "{pk}");
         assert_eq!(
@@ -178,7 +176,7 @@ async fn agrees(site: &Site, tables: &Tables, company: &Company) {
         );
         assert!(
             row.get("DepartmentName").is_none() && row.get("ek_owner_department").is_none(),
-            "{pk} says nothing to itself: {row:?}"
+            "{pk} must not set properties on itself: {row:?}"
         );
     }
     let mut filed = Vec::new();
@@ -186,7 +184,7 @@ async fn agrees(site: &Site, tables: &Tables, company: &Company) {
         let row = site
             .row(tables.people, pk, rk)
             .await
-            .unwrap_or_else(|| panic!("{pk}/{rk} is gone"))
+            .unwrap_or_else(|| panic!("{pk}/{rk} does not exist"))
             .entity;
         let department = company.departments.get(pk).copied();
         assert_eq!(
@@ -205,7 +203,7 @@ async fn agrees(site: &Site, tables: &Tables, company: &Company) {
         assert_eq!(
             (row.text("LastName"), row.text("Email")),
             (Some(*name), Some(*email)),
-            "what others keep there stays"
+            "properties of others must remain"
         );
         filed.extend(department.map(|(department, _)| {
             (
@@ -239,7 +237,7 @@ async fn agrees(site: &Site, tables: &Tables, company: &Company) {
             );
             assert!(
                 row.get("DepartmentName").is_none(),
-                "a row of a view is none of the people: {row:?}"
+                "a derived row must not count as a person: {row:?}"
             );
         }
     }
@@ -264,24 +262,22 @@ async fn lives(site: &Site, tables: &Tables) {
     }
     agrees(site, tables, &company).await;
 
-    // A department is renamed and moves.
     site.work(tables.department("Sales", ("Trade", Some(5))))
         .await;
     company.departments.insert("Sales", ("Trade", Some(5)));
     agrees(site, tables, &company).await;
 
-    // The manager has another address: the department says so, and nothing is carried.
+    // The manager gets another address. It is set on the department, and nothing is carried.
     let one = ("Kwok", "kwok@contoso.com", true);
     site.work(tables.person(("Sales", "1"), one)).await;
     company.people.insert(("Sales", "1"), one);
     assert_eq!(
         site.queued().await,
         0,
-        "what the department says to its people is the same"
+        "the department's properties for its people are unchanged"
     );
     agrees(site, tables, &company).await;
 
-    // A manager goes to a department without one, and its new one says so.
     let to = |rk: &str, from: &str, to: &str| json!({"op": "move", "table": tables.people, "pk": from, "rk": rk, "to_pk": to, "to_rk": format!("{rk}0")});
     let one = ("Hall", "don@contoso.com", false);
     site.work(tables.person(("Ops", "1"), one)).await;
@@ -291,13 +287,11 @@ async fn lives(site: &Site, tables: &Tables) {
     let one = company.people.remove(&("Sales", "1")).unwrap();
     company.people.insert(("Ops", "10"), one);
     agrees(site, tables, &company).await;
-    // And one of the people into a department that there is not.
     site.work(to("2", "Sales", "Law")).await;
     let one = company.people.remove(&("Sales", "2")).unwrap();
     company.people.insert(("Law", "20"), one);
     agrees(site, tables, &company).await;
 
-    // That one comes to be, and another goes and comes back.
     site.work(tables.department("Law", ("Law", Some(1)))).await;
     company.departments.insert("Law", ("Law", Some(1)));
     agrees(site, tables, &company).await;
@@ -311,7 +305,7 @@ async fn lives(site: &Site, tables: &Tables) {
     company.departments.insert("Ops", ("Ops", None));
     agrees(site, tables, &company).await;
 
-    // A second manager is told of the first, and the rest goes on: also when the department is renamed.
+    // A second manager's job reports the first one, and everything else goes on, even a rename of the department.
     let second = site
         .refused(tables.person(("Ops", "1"), ("Hall", "don@contoso.com", true)))
         .await;
@@ -327,7 +321,7 @@ async fn lives(site: &Site, tables: &Tables) {
     company.people.remove(&("Ops", "10"));
     agrees(site, tables, &company).await;
 
-    // Nothing is left for a backfill, an audit or a thorough sync, and none of them goes round.
+    // Nothing is left for a backfill, an audit or a full sync, and none of them runs in circles.
     for table in [tables.people, tables.departments] {
         site.work(json!({"op": "backfill", "table": table})).await;
         agrees(site, tables, &company).await;
@@ -367,8 +361,9 @@ pub(crate) async fn a_department_and_its_people_in_two_tables_say_what_the_other
     lives(site, &APART).await;
 }
 
-/// Each is in the range of the other, and neither can be brought in step: what they say is carried, and their failures queue no jobs for ever.
-pub(crate) async fn two_in_each_others_ranges_that_fail_come_to_rest(site: &Site) {
+/// Each is in the range of the other, and neither can be settled. Their properties are carried, and their failures do
+/// not queue jobs forever.
+pub(crate) async fn two_failing_primaries_in_each_others_ranges_come_to_rest(site: &Site) {
     let put = |rk: &str, sign: &str| {
         let entity = json!({"PartitionKey": "p", "RowKey": rk, "Name": rk, "Sign": sign});
         json!({"op": "put", "table": "Twins§", "entity": entity})
@@ -398,7 +393,7 @@ pub(crate) async fn two_in_each_others_ranges_that_fail_come_to_rest(site: &Site
     );
 }
 
-/// What a primary that is gone had is found and dropped, though a row that another one derives into the table has its key by now.
+/// The items of a deleted primary are found and dropped, even if a derived row of another one has its key by now.
 pub(crate) async fn a_row_of_a_view_hides_no_primary_that_had_its_key(site: &Site) {
     let tags = async || {
         site.keys("ByTag§", "ek_view")
@@ -454,7 +449,7 @@ pub(crate) async fn a_row_of_a_view_hides_no_primary_that_had_its_key(site: &Sit
     assert_eq!(
         site.row("Shelves§", "p", "at_door").await.unwrap().entity,
         row,
-        "it is another one's"
+        "the row belongs to another primary"
     );
     assert_eq!(
         site.engine
@@ -467,8 +462,8 @@ pub(crate) async fn a_row_of_a_view_hides_no_primary_that_had_its_key(site: &Sit
     );
 }
 
-/// Who manages a department among its people is written with it in one transaction; what the department says is carried to a page of its people in
-/// another one, the department's own row left alone.
+/// The manager of a department in the same partition is written with it in one transaction. The department's properties
+/// are carried to a page of its people in another transaction, without the department's own row.
 pub(crate) async fn what_it_costs_to_tell_each_other(site: &Site) {
     site.work(TOGETHER.department("Sales", ("Sales", None)))
         .await;

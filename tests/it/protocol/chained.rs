@@ -1,4 +1,4 @@
-//! Views of views: a pass over a primary brings in step those that it has derived, each for itself.
+//! Views of views: a pass over a primary also reconciles the primaries that it has derived, each in a pass of its own.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +56,6 @@ fn delete(rk: &str) -> Job {
     job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": rk}))
 }
 
-/// The last name at the desk of an employee, by the view of that view.
 async fn desk(lab: &Lab, rk: &str) -> Option<String> {
     let rows = lab.rows("DesksByName").await;
     rows.into_iter()
@@ -64,7 +63,6 @@ async fn desk(lab: &Lab, rk: &str) -> Option<String> {
         .map(|row| row.entity.key.pk.to_string())
 }
 
-/// Who has an address, by the view of a view.
 async fn holder(lab: &Lab, email: &str) -> Option<String> {
     let [_, _, rk]: [String; 3] = serde_json::from_str(
         lab.read("CardsByEmail", email, "")
@@ -84,7 +82,6 @@ async fn in_step(lab: &Lab, name: &str, pk: &str, rk: &str) -> bool {
     lab.engine.plan(&primary).await.unwrap().in_step
 }
 
-/// A job that fails for good, since a key is taken.
 async fn refused(lab: &Lab, job: &Job) {
     let failure = lab.work(job).await.unwrap_err();
     assert!(
@@ -112,7 +109,7 @@ async fn a_derived_primary_that_cannot_be_brought_in_step_stops_no_other() {
     refused(&lab, &sync("Sales", "2")).await;
     assert_eq!(desk(&lab, "2").await.as_deref(), Some("Gordon"));
 
-    // A holder that gives the key up tells those that wait for it.
+    // A holder that gives up the key syncs those that wait for it.
     lab.write(employee("1", "ada@contoso.com", "King")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.do_queued().await;
@@ -144,11 +141,11 @@ async fn a_derived_primary_that_cannot_be_brought_in_step_stops_no_other() {
         "DesksByName",
         "EvenkeelFootprints",
     ] {
-        assert!(lab.rows(name).await.is_empty(), "{name} has something left");
+        assert!(lab.rows(name).await.is_empty(), "{name} is not empty");
     }
 }
 
-/// Whoever wants the key does not wait for the job of a holder whose derived row has been given another one.
+/// A primary that wants the key does not wait for the job of a holder whose derived row has another key by now.
 #[tokio::test]
 async fn a_key_that_a_derived_primary_has_given_up_is_taken_by_another() {
     let prepared = async || {
@@ -182,14 +179,13 @@ async fn a_key_that_a_derived_primary_has_given_up_is_taken_by_another() {
             "stopped at operation {at}"
         );
     }
-    assert!(taken > 2, "the card was never ahead of its index");
+    assert!(taken > 2, "the card must be ahead of its index in some run");
 }
 
 fn put(entity: &Entity) -> Job {
     job(&json!({"op": "put", "table": "Employees", "entity": odata::encode(entity)}))
 }
 
-/// Every row that the employees imply, and the footprint of each that is a primary.
 async fn implied(lab: &Lab) -> BTreeSet<String> {
     let mut implied = BTreeSet::new();
     for row in lab.rows("Employees").await {
@@ -210,7 +206,6 @@ async fn implied(lab: &Lab) -> BTreeSet<String> {
     implied
 }
 
-/// Does what is left to do. What is wrong then.
 async fn wrong(lab: &Lab) -> Option<String> {
     lab.faults.calm();
     lab.sim.settle();
@@ -231,7 +226,7 @@ async fn wrong(lab: &Lab) -> Option<String> {
     let implied = implied(lab).await;
     if there != implied {
         return Some(format!(
-            "missing: {:?}, too many: {:?}",
+            "missing: {:?}, unexpected: {:?}",
             implied.difference(&there).collect::<Vec<_>>(),
             there.difference(&implied).collect::<Vec<_>>()
         ));
@@ -244,13 +239,14 @@ async fn wrong(lab: &Lab) -> Option<String> {
         ("CardsByEmail", "ada@contoso.com", ""),
     ] {
         if !in_step(lab, name, pk, rk).await {
-            return Some(format!("{name} {pk} {rk} is not in step"));
+            return Some(format!("{name} {pk} {rk} is not settled"));
         }
     }
     None
 }
 
-/// A catalog whose longest chain is of four tables: employees, their cards, those by e-mail address, and the rows of these.
+/// A catalog with a chain of four tables: employees, their cards, the cards by e-mail address, and a view of these
+/// rows.
 fn deep_lab() -> Lab {
     let mail = r#"
 [views.mail]
@@ -263,7 +259,6 @@ row_key = "{Email}"
     Lab::with(SMALL, declared(&format!("{CATALOG}{mail}")))
 }
 
-/// What goes before a job, and the job.
 type Story = (&'static str, fn(Lab) -> BoxFuture<'static, Job>);
 
 async fn synced(lab: &Lab) {
@@ -319,7 +314,7 @@ fn stories() -> [Story; 6] {
     ]
 }
 
-/// Each pass closes after those that follow from it: nothing is left behind wherever the worker stops.
+/// Each pass closes after those that follow from it, so that nothing is left behind wherever the worker stops.
 #[tokio::test]
 async fn whatever_fails_at_every_operation_of_a_chain_it_is_in_step() {
     let mut runs = 0_u32;
@@ -343,11 +338,11 @@ async fn whatever_fails_at_every_operation_of_a_chain_it_is_in_step() {
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
-/// The same as undisturbed: all others follow, and the one that failed is followed by the next pass.
+/// All others follow as if undisturbed, and the next pass includes the one that failed.
 #[tokio::test]
 async fn a_derived_primary_that_fails_for_good_stops_no_other_whatever_fails_at_every_operation() {
     let prepared = async || {
@@ -395,7 +390,7 @@ async fn a_derived_primary_that_fails_for_good_stops_no_other_whatever_fails_at_
     assert!(sweep.runs().0 > 100, "only {} runs", sweep.runs().0);
 }
 
-/// Makes the footprint of a card unreadable, or readable again. Returns what it listed.
+/// Makes the footprint of a card unreadable, or readable again. Returns its former items.
 async fn card_lists(lab: &Lab, rk: &str, items: &str) -> String {
     let before = lab.read(FOOTPRINTS, "Cards~cards", rk).await.unwrap();
     let key = before.entity.key.clone();
@@ -439,7 +434,7 @@ async fn a_primary_that_is_gone_leaves_no_tombstone_while_what_follows_fails() {
     assert!(lab.rows(FOOTPRINTS).await.is_empty());
 }
 
-/// The bottom pass asks once more, for a row that a late insert has brought back.
+/// The bottom pass asks again, because a late insert has restored the row.
 #[tokio::test]
 async fn a_pass_that_follows_another_asks_the_holder_of_a_key_once() {
     let card = job(&json!({"op": "sync", "table": "Cards", "pk": "cards", "rk": "2"}));
@@ -464,7 +459,7 @@ async fn a_pass_that_follows_another_asks_the_holder_of_a_key_once() {
         let reads = || lab.faults.reads_of(FOOTPRINTS, "Cards~cards", "1");
         let before = reads();
         refused(&lab, &job).await;
-        // Once more to add itself to those that wait for the key.
+        // One more read adds it to the contenders of the key.
         assert_eq!(reads() - before, asked + 1, "{asks}");
     }
 }
@@ -514,7 +509,6 @@ partition_key = "doors"
 row_key = "{RowKey}"
 "#;
 
-/// An employee, a badge and a card of theirs, and the room that both set properties on.
 #[tokio::test]
 async fn what_two_derived_primaries_have_written_on_is_followed_after_each() {
     let lab = Lab::with(SMALL, declared(DIAMOND));
@@ -552,9 +546,8 @@ async fn changes_by_the_passes_that_follow_are_told_of() {
         (outcome.summary().changed(), outcome.summary().others),
         (4, 2)
     );
-    assert!(untold.is_empty(), "each is told of once");
+    assert!(untold.is_empty(), "each must be reported once");
 
-    // So are those of a job that fails.
     lab.write(employee("2", "info@contoso.com", "Byron")).await;
     let (ended, untold) = lab.work_untold(&sync("Sales", "2")).await;
     assert!(ended.is_err());

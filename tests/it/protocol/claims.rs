@@ -1,4 +1,4 @@
-//! Ranges that cannot all be served: two departments that speak to the same people, a person whose row is full, a view that is gone.
+//! Ranges that cannot all be served: two departments with the same people, a person whose row is full, a retired view.
 
 use evenkeel_engine::{Failure, FailureClass, Outcome};
 use evenkeel_model::catalog::{Catalog, Source};
@@ -35,7 +35,7 @@ partition_key = "{Department}"
 row_key = "{PartitionKey}_{RowKey}"
 select = []
 "#;
-/// Properties that an entity may have, beside its keys and timestamp.
+/// Maximum number of properties of an entity, without keys and timestamp.
 const MOST_PROPERTIES: usize = 252;
 
 fn key(rk: &str) -> EntityKey {
@@ -64,7 +64,6 @@ fn carry_by(view: &str, of: &str) -> Job {
     )
 }
 
-/// Three people and somebody whom no department means.
 async fn staffed(catalog: Catalog) -> Lab {
     let lab = Lab::with(SMALL, catalog);
     for rk in ["e1", "e2", "e3", "x"] {
@@ -74,7 +73,6 @@ async fn staffed(catalog: Catalog) -> Lab {
     lab
 }
 
-/// A department says its name, and nobody carries it yet.
 async fn speaks(lab: &Lab, rk: &str) {
     write(lab, "Departments", Entity::new(key(rk)).with("Name", rk)).await;
     lab.work(&sync("Departments", rk)).await.unwrap();
@@ -85,7 +83,7 @@ async fn falls_silent(lab: &Lab, rk: &str) {
     lab.work(&sync("Departments", rk)).await.unwrap();
 }
 
-/// Removes what is queued, which the test carries itself.
+/// Removes the queued carries. The test runs them itself.
 async fn without_queued(lab: &Lab) {
     let queue = lab.delivery().carry_queue;
     for message in lab
@@ -103,7 +101,8 @@ async fn without_queued(lab: &Lab) {
     }
 }
 
-/// Everybody in the range says this, the index files them by it, and no plan finds anything to do.
+/// Checks that everybody in the range has this department's name, the index has the copies, and no plan finds anything
+/// to do.
 async fn all_say(lab: &Lab, department: Option<&str>, story: &str) {
     let people = lab.rows("Employees").await;
     for row in &people {
@@ -116,7 +115,7 @@ async fn all_say(lab: &Lab, department: Option<&str>, story: &str) {
         assert_eq!(
             row.entity.text("Email"),
             Some(rk),
-            "{story}: what others keep there stays"
+            "{story}: properties of others must remain"
         );
         let plan = lab
             .engine
@@ -141,7 +140,6 @@ async fn all_say(lab: &Lab, department: Option<&str>, story: &str) {
     assert_eq!(filed, expected.collect::<Vec<_>>(), "{story}");
 }
 
-/// Two departments speak to the same people, and the first has been heard.
 async fn both_speak() -> Lab {
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
@@ -152,7 +150,7 @@ async fn both_speak() -> Lab {
 }
 
 #[tokio::test]
-async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them() {
+async fn the_error_of_a_second_department_names_the_first() {
     let lab = both_speak().await;
     let failure = lab.work(&carry("b")).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::Permanent);
@@ -163,7 +161,6 @@ async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them(
     );
     assert!(error.contains(r#"Departments("Sales", "b")"#), "{error}");
     all_say(&lab, Some("a"), "the first keeps them").await;
-    // The holder's own job is in nobody's way.
     lab.work(&carry("a")).await.unwrap();
     falls_silent(&lab, "a").await;
     lab.do_queued().await;
@@ -171,7 +168,7 @@ async fn the_second_department_to_speak_to_the_same_people_is_told_who_has_them(
     lab.work(&carry("b")).await.unwrap();
 }
 
-/// The list of claims as it lies in its row: members, tokens.
+/// The list of claims in its row: members and tokens.
 fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
     let texts = row.properties.iter().filter_map(|(name, value)| {
         if let EdmValue::String(text) = value {
@@ -186,10 +183,10 @@ fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
         .collect()
 }
 
-/// A worker that was held up brings back what a department has said before, after another one has dropped it: the row lists both, and the
-/// footprint what it says now.
+/// A delayed worker writes a department's former claim again, after another worker has dropped it. So the row lists
+/// both claims, and the footprint only the present one.
 #[tokio::test]
-async fn no_claim_is_believed_that_its_footprint_does_not_list() {
+async fn a_claim_that_its_footprint_does_not_list_is_ignored() {
     let lab = staffed(declared(CATALOG)).await;
     let mut said = Vec::new();
     for name in ["Blue", "Red"] {
@@ -221,9 +218,9 @@ async fn no_claim_is_believed_that_its_footprint_does_not_list() {
     all_say(&lab, Some("Red"), "somebody has come").await;
 }
 
-/// The transaction of a page may still arrive when the row of a person has no room any more: nothing else would follow that write.
+/// The transaction of a page may still arrive when the row of a person is full. Nothing else would follow that write.
 #[tokio::test]
-async fn a_person_who_cannot_be_written_is_looked_at_again_where_a_write_went_unanswered() {
+async fn a_full_row_with_an_unanswered_write_is_rechecked() {
     let spoken = async || {
         let lab = staffed(declared(CATALOG)).await;
         speaks(&lab, "d").await;
@@ -255,7 +252,7 @@ async fn a_person_who_cannot_be_written_is_looked_at_again_where_a_write_went_un
 }
 
 #[tokio::test]
-async fn a_department_that_falls_silent_while_another_is_carried_is_in_nobodys_way() {
+async fn deleting_a_department_does_not_disturb_the_carry_of_another() {
     let operations = {
         let lab = both_speak().await;
         lab.faults.arm(u64::MAX, Disturbance::Crash);
@@ -269,7 +266,7 @@ async fn a_department_that_falls_silent_while_another_is_carried_is_in_nobodys_w
             let other = lab.of_another_worker();
             lab.faults
                 .meddle(Box::pin(async move { falls_silent(&other, silent).await }));
-            let story = format!("{silent} falls silent before operation {at}");
+            let story = format!("{silent} is deleted before operation {at}");
             let ended = lab
                 .work(&carry("b"))
                 .await
@@ -283,7 +280,6 @@ async fn a_department_that_falls_silent_while_another_is_carried_is_in_nobodys_w
     }
 }
 
-/// What a department has said, under the catalog that no longer has its view.
 async fn retired() -> Lab {
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
@@ -298,7 +294,7 @@ async fn retired() -> Lab {
 }
 
 #[tokio::test]
-async fn what_a_retired_view_has_set_is_cleared_whatever_disturbs_the_job() {
+async fn properties_of_a_retired_view_are_cleared_despite_any_disturbance() {
     let lab = retired().await;
     let mut sweep = Sweep::over(lab.operations_of(&carry("a")).await);
     all_say(&lab, None, "undisturbed").await;
@@ -315,9 +311,9 @@ async fn what_a_retired_view_has_set_is_cleared_whatever_disturbs_the_job() {
     assert!(sweep.runs().0 > 50, "only {} runs", sweep.runs().0);
 }
 
-/// A view that took over the properties of a retired one has its carry before the other's, or after it.
+/// A view that took over the properties of a retired one may be carried before or after the retired one.
 #[tokio::test]
-async fn what_a_renamed_view_says_stays_whichever_carry_comes_last() {
+async fn properties_of_a_renamed_view_stay_in_any_order_of_carries() {
     for name in ["names", "tells"] {
         for last in ["says", name] {
             let before = staffed(declared(CATALOG)).await;
@@ -358,7 +354,6 @@ async fn a_range_whose_table_is_gone_has_nothing_to_clear_once_its_view_is_gone(
         .await
         .unwrap();
     assert!(matches!(lab.work(&carry("a")).await, Ok(Outcome::Done(_))));
-    // The view that is there still expects it.
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
     lab.account
@@ -369,7 +364,7 @@ async fn a_range_whose_table_is_gone_has_nothing_to_clear_once_its_view_is_gone(
     assert!(lab.deliver(&carry("a"), 1).await.unwrap().is_err());
 }
 
-/// The catalog without the view has no other use for its table.
+/// The catalog without the view uses its table for nothing else.
 #[tokio::test]
 async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_catalog_has_named()
 {
@@ -384,7 +379,7 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     next.generations
         .retired
         .insert(says.name.clone(), (1, Source::Table(says.source.clone())));
-    // Whoever may add messages could have any table gone through.
+    // Otherwise, a forged message could start a walk over any table.
     let strange = before
         .under(next.clone())
         .work(&carry("a"))
@@ -401,11 +396,14 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     for row in lab.rows("Employees").await {
         let expected =
             Entity::new(row.entity.key.clone()).with("Email", row.entity.key.rk.as_str());
-        assert_eq!(row.entity, expected, "something is left of what was said");
+        assert_eq!(
+            row.entity, expected,
+            "a property of the retired view is left"
+        );
     }
 }
 
-/// No job of the entity's own takes away what a view has set that is gone.
+/// No job of the entity itself removes the properties of a retired view.
 #[tokio::test]
 async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
     let lab = retired().await;
@@ -413,7 +411,7 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
         lab.delete_row("Employees", "Sales", rk).await;
         lab.work(&sync("Employees", rk)).await.unwrap();
     }
-    // Before each write of the one who is left: its page, then five rounds.
+    // Before each write for the remaining person: its page, then five rounds.
     for round in 1..=5 {
         lab.faults.arm(1 + 2 * round, Disturbance::Meddle);
         let client = lab.clone();
@@ -431,7 +429,7 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
     let ended = lab.deliver(&carry("a"), 1).await.unwrap();
     assert!(
         ended.is_err_and(|failure| matches!(failure.class, FailureClass::Transient { .. })),
-        "it is delivered again"
+        "the message must be delivered again"
     );
     lab.faults.calm();
     lab.deliver_until_done(&carry("a")).await.unwrap();
@@ -440,9 +438,9 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
     all_say(&lab, None, "the later delivery").await;
 }
 
-/// Nor does one of an entity whose properties somebody has edited into nonsense.
+/// An entity with corrupt property marks cannot be cleared either.
 #[tokio::test]
-async fn a_person_who_cannot_be_cleared_fails_the_carry_once_all_others_are() {
+async fn a_row_that_cannot_be_cleared_fails_the_carry_after_all_others() {
     let lab = retired().await;
     let nonsense = TableOperation::Merge(
         Entity::new(key("e2")).with("ek_owner_says", "?"),
@@ -465,9 +463,9 @@ async fn a_person_who_cannot_be_cleared_fails_the_carry_once_all_others_are() {
     }
 }
 
-/// Two departments exchange whom they mean, and one is carried meanwhile.
+/// Two departments exchange their ranges, and one is carried in between.
 #[tokio::test]
-async fn departments_that_exchange_their_people_are_in_nobodys_way() {
+async fn departments_that_exchange_their_ranges_do_not_disturb_each_other() {
     let of = |rk: &str, prefix: &str| Entity::new(key(rk)).with("Name", rk).with("Prefix", prefix);
     let prepared = async || {
         let lab = staffed(declared(
@@ -506,7 +504,7 @@ async fn departments_that_exchange_their_people_are_in_nobodys_way() {
         let met = lab.faults.counted() >= at;
         assert!(
             ended.is_ok() || !met,
-            "the other one before operation {at}: {ended:?}"
+            "the other carry before operation {at}: {ended:?}"
         );
         lab.faults.calm();
         if !met {
@@ -519,14 +517,13 @@ async fn departments_that_exchange_their_people_are_in_nobodys_way() {
             assert_eq!(
                 person.text("Department"),
                 Some(said),
-                "the other one before operation {at}: {rk}"
+                "the other carry before operation {at}: {rk}"
             );
         }
     }
     assert!(at > 3, "only {at} operations");
 }
 
-/// One of three has no room for a property more.
 async fn one_is_full() -> Lab {
     let lab = staffed(declared(CATALOG)).await;
     let full = Entity::new(key("e2")).with("Email", "e2");
@@ -570,7 +567,6 @@ async fn a_person_whose_row_is_full_holds_up_no_other_and_is_named_by_a_job_of_i
             "{story}: {}",
             failure.chain()
         );
-        // With room for it, its own job is enough.
         let roomy =
             TableOperation::Replace(Entity::new(key("e2")).with("Email", "e2"), IfMatch::Any);
         lab.account

@@ -1,4 +1,4 @@
-//! Keys that several primaries want: who does not have one gets it when the other gives it up.
+//! Keys that several primaries want: a contender gets the key when the holder gives it up.
 
 use std::time::Duration;
 
@@ -17,28 +17,24 @@ use crate::protocol::oracle;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, jobs_of, sync, table};
 
-/// The last of two who want an e-mail address has it.
 const LAST: Shape = Shape {
     last_writer: true,
     ..SMALL
 };
-/// The e-mail address that all want.
 const WANTED: &str = "info@contoso.com";
 
-/// An employee who wants the address comes, and is synced.
 async fn comes(lab: &Lab, rk: &str) {
     lab.write(employee(rk, WANTED, "King")).await;
     drop(lab.work(&sync("Sales", rk)).await);
 }
 
-/// Who has the address.
 async fn holder(lab: &Lab) -> Option<String> {
     let row = lab.read("ByEmail", "email_Sales", WANTED).await?;
     let [_, _, rk]: [String; 3] = serde_json::from_str(row.entity.text("ek_source")?).unwrap();
     Some(rk)
 }
 
-/// Two employees want one address: who has it, and who does not.
+/// Two employees want one address. Returns the holder and the contender.
 async fn contested(shape: Shape) -> (Lab, &'static str, &'static str) {
     let lab = Lab::of(shape);
     comes(&lab, "1").await;
@@ -52,7 +48,6 @@ async fn contested(shape: Shape) -> (Lab, &'static str, &'static str) {
     (lab, has, wants)
 }
 
-/// Does what jobs have queued. A primary whose key is taken is refused.
 async fn do_queued(lab: &Lab) {
     let queue = QueueName::new("jobs").unwrap();
     for _ in 0..100 {
@@ -67,7 +62,7 @@ async fn do_queued(lab: &Lab) {
         }
         for message in messages {
             let MessageText::Readable(text) = &message.text else {
-                panic!("an unreadable job")
+                panic!("job cannot be decoded")
             };
             for queued in jobs_of(text) {
                 if let Err(failure) = lab.work(&queued).await {
@@ -86,7 +81,7 @@ async fn do_queued(lab: &Lab) {
                 .unwrap();
         }
     }
-    panic!("the syncs of contenders never end");
+    panic!("the syncs of contenders do not end");
 }
 
 async fn in_step(lab: &Lab, rk: &str) -> bool {
@@ -115,14 +110,14 @@ async fn items_of_other_views_that_a_refused_job_has_written_are_told() {
     let (done, untold) = lab.work_untold(&sync("Sales", "2")).await;
     assert!(
         !done.unwrap().summary().changes.is_empty() && untold.is_empty(),
-        "an outcome tells of these: {untold:?}"
+        "an outcome must report these: {untold:?}"
     );
 }
 
 type Prepared = BoxFuture<'static, Job>;
 type Way = (&'static str, fn(Lab, &'static str) -> Prepared);
 
-/// How the address is given up: what is done before the job, and the job.
+/// Ways to give up the address: preparations, and the job.
 const WAYS: [Way; 6] = [
     ("deleted by its application", |lab, rk| {
         async move {
@@ -229,7 +224,7 @@ async fn a_contender_is_remembered_whatever_disturbs_its_own_job() {
             let story = format!("last_writer: {}, {case}", shape.last_writer);
             let has = holder(&lab)
                 .await
-                .unwrap_or_else(|| panic!("{story}: nobody has it"));
+                .unwrap_or_else(|| panic!("{story}: the address has no holder"));
             let wants = if has == "1" { "2" } else { "1" };
             lab.remove("Sales", &has).await;
             lab.work(&sync("Sales", &has)).await.unwrap();
@@ -241,7 +236,8 @@ async fn a_contender_is_remembered_whatever_disturbs_its_own_job() {
     }
 }
 
-/// Each of two workers does its whole job before any one operation of the other's: nobody falls between the look and the note.
+/// Each of two workers does its whole job before any operation of the other. The contender must be noticed between the
+/// read of the holder and the note.
 #[tokio::test]
 async fn a_key_that_is_given_up_while_it_is_asked_for_is_not_forgotten() {
     for shape in [SMALL, LAST] {
@@ -293,7 +289,7 @@ async fn of_several_who_want_a_key_each_has_it_in_the_end_when_all_others_are_go
         for left in (1..=4).rev() {
             let has = holder(&lab)
                 .await
-                .unwrap_or_else(|| panic!("nobody has it, and {left} want it"));
+                .unwrap_or_else(|| panic!("the address has no holder, and {left} contenders"));
             lab.remove("Sales", &has).await;
             lab.work(&sync("Sales", &has)).await.unwrap();
             do_queued(&lab).await;
@@ -313,12 +309,16 @@ async fn a_primary_that_leaves_after_its_key_was_taken_over_leaves_those_before_
         lab.remove("Sales", gone).await;
         lab.work(&sync("Sales", gone)).await.unwrap();
         do_queued(&lab).await;
-        assert_eq!(holder(&lab).await.as_deref(), Some(has), "{gone} is gone");
+        assert_eq!(
+            holder(&lab).await.as_deref(),
+            Some(has),
+            "{gone} was deleted"
+        );
     }
 }
 
-/// Before the second look: nothing, long time and a pass that closes, a third one takes the address over, or its holder leaves before the
-/// takeover arrives.
+/// Events before the recheck: none; a long wait and a closing pass; a third one takes the address over; the holder
+/// leaves before the takeover arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meanwhile {
     Nothing,
@@ -327,8 +327,8 @@ enum Meanwhile {
     Left,
 }
 
-/// Who takes the address over wants another one before it hears of that, and the replacement of the former holder's row arrives when all is
-/// over: the row is still at its version.
+/// The new holder wants another address before the answer of its takeover arrives. The replacement of the former
+/// holder's row arrives at the end, while the row is still at its version.
 #[tokio::test]
 async fn a_takeover_that_arrives_late_is_given_back() {
     let (mut arrived, mut at, mut disturbed) = (0, 0, true);
@@ -430,7 +430,7 @@ async fn properties_on_the_entity_of_another_go_to_who_wants_them() {
     do_queued(&lab).await;
     assert!(in_step(&lab, "2").await);
     lab.finish().await;
-    oracle::check(&lab, "the first manager is none any more").await;
+    oracle::check(&lab, "the first manager must no longer be one").await;
 }
 
 #[tokio::test]
@@ -447,11 +447,15 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
     let before = footprint().await;
     comes(&lab, "2").await;
     let noted = footprint().await;
-    assert_ne!(noted, before, "a refusal is noted");
+    assert_ne!(noted, before, "the first refusal must be recorded");
     for _ in 0..2 {
         comes(&lab, "2").await;
     }
-    assert_eq!(footprint().await, noted, "and the next ones are not");
+    assert_eq!(
+        footprint().await,
+        noted,
+        "the next refusals must not be recorded"
+    );
     assert_eq!(lab.operations_of(&sync("Sales", "1")).await, alone);
     let row = lab.read("ByEmail", "email_Sales", WANTED).await.unwrap();
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -461,13 +465,13 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
             .unwrap()
             .etag,
         row.etag,
-        "and its row is not touched"
+        "its row must be unchanged"
     );
 }
 
-/// The holder of the address wants it no longer, and its own job fails for good.
+/// The holder no longer wants the address, but its own job fails permanently.
 #[tokio::test]
-async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wants_its_key() {
+async fn an_unreadable_footprint_of_a_holder_blocks_only_the_contested_key() {
     let lab = Lab::of(SMALL);
     comes(&lab, "1").await;
     lab.write(employee("1", "other@contoso.com", "King")).await;
@@ -498,18 +502,17 @@ async fn a_holder_whose_footprint_is_unreadable_holds_up_nothing_else_of_who_wan
             .filter(|owner| owner.primary.key.rk.as_str() == "2")
             .count()
     };
-    assert!(derived().await > 0, "nothing else is derived");
-    // As its error says.
+    assert!(derived().await > 0, "all other items must be derived");
+    // The error recommends this delete.
     lab.delete_row(FOOTPRINTS, "Employees~Sales", "1").await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     do_queued(&lab).await;
     lab.work(&sync("Sales", "2")).await.unwrap();
     assert_eq!(holder(&lab).await.as_deref(), Some("2"));
     lab.finish().await;
-    oracle::check(&lab, "the holder is mended").await;
+    oracle::check(&lab, "the holder must be repaired").await;
 }
 
-/// The messages that wait for workers: how many, and the RowKeys of their jobs.
 fn waiting(lab: &Lab) -> (usize, Vec<String>) {
     let messages = lab.sim.messages(&QueueName::new("jobs").unwrap());
     let jobs = messages.iter().flat_map(|message| jobs_of(&message.text));
@@ -519,7 +522,6 @@ fn waiting(lab: &Lab) -> (usize, Vec<String>) {
     )
 }
 
-/// Four employees who want one address. The first has it.
 async fn four_who_want_it() -> Lab {
     let lab = Lab::of(SMALL);
     for rk in ["1", "2", "3", "4"] {
@@ -545,7 +547,6 @@ async fn all_who_wait_for_a_key_are_told_in_one_message() {
 async fn what_a_page_of_a_backfill_leaves_out_is_one_message() {
     let lab = four_who_want_it().await;
     for rk in ["2", "3", "4"] {
-        // No key is so long.
         lab.write(employee(rk, &rk.repeat(1100), "King")).await;
     }
     lab.work(&job(&json!({"op": "backfill", "table": "Employees"})))
@@ -558,8 +559,7 @@ async fn what_a_page_of_a_backfill_leaves_out_is_one_message() {
 }
 
 #[tokio::test]
-async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_repair_and_told_when_it_is_free()
- {
+async fn a_contender_is_queued_by_a_backfill_but_not_by_a_repair() {
     let lab = four_who_want_it().await;
     lab.work(&job(&json!({"op": "backfill", "table": "Employees"})))
         .await
@@ -567,7 +567,7 @@ async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_re
     assert_eq!(
         waiting(&lab),
         (1, ["2", "3", "4"].map(str::to_owned).to_vec()),
-        "each is to have a poison message"
+        "each must have a poison message"
     );
 
     let lab = four_who_want_it().await;
@@ -576,16 +576,16 @@ async fn who_wants_a_key_that_another_keeps_is_queued_by_a_backfill_and_by_no_re
     ))
     .await
     .unwrap();
-    assert_eq!(waiting(&lab), (0, Vec::new()), "the audit has listed them");
+    assert_eq!(waiting(&lab), (0, Vec::new()), "the audit must list them");
     lab.write(employee("1", "other@contoso.com", "King")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     do_queued(&lab).await;
     assert_eq!(holder(&lab).await.as_deref(), Some("2"));
 }
 
-/// A worker has stopped in the middle of a pass, and the next one asks for a second look.
+/// A worker has stopped in the middle of a pass, and the next one queues a recheck.
 #[tokio::test(start_paused = true)]
-async fn a_recheck_fails_nobody_for_a_key_that_the_job_itself_has_failed_for() {
+async fn a_recheck_does_not_fail_for_a_key_conflict_of_its_job() {
     let (lab, has, wants) = contested(SMALL).await;
     lab.write(employee(wants, WANTED, "Ryan")).await;
     let (mut told, mut at) = (0, 0);
@@ -621,7 +621,7 @@ async fn a_recheck_fails_nobody_for_a_key_that_the_job_itself_has_failed_for() {
         lab.write(employee(wants, WANTED, &format!("Ryan{at}")))
             .await;
     }
-    assert!(told > 0, "no recheck was queued");
+    assert!(told > 0, "a recheck must be queued");
     let primary = Primary {
         table: table("Employees"),
         key: EntityKey::new("Sales", wants).unwrap(),

@@ -1,5 +1,5 @@
-//! Views of tables by date under disturbance: a drop that stops anywhere is ended by the next, what comes late brings nothing back, and
-//! another date's tables are as they were.
+//! Views of tables by date under disturbance. An interrupted drop is completed by the next one, late writes bring
+//! nothing back, and tables of other dates are unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Disturbance, Lab, SMALL, declared, job, table};
 
-/// Two days that are over, so that nobody creates their tables anew.
+/// Two days in the past, so that nothing creates their tables again.
 const DAYS: [&str; 2] = ["20200101", "20200102"];
 const TABLES: [&str; 4] = ["ByUser", "Counts", "EvenkeelFootprintsLogins", "Logins"];
 
@@ -96,7 +96,6 @@ async fn write(lab: &Lab, day: &str, rk: &str, user: &str) {
         .unwrap();
 }
 
-/// Two days with two logins each, in step.
 async fn filled() -> Lab {
     let lab = Lab::with(SMALL, catalog());
     for day in DAYS {
@@ -117,7 +116,6 @@ async fn filled() -> Lab {
     lab
 }
 
-/// The tables of one day are gone, and those of the other are as they were.
 async fn dropped(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.finish().await;
@@ -183,7 +181,7 @@ async fn what_is_written_while_a_table_is_dropped_leaves_nothing() {
                             .await,
                     );
                 }
-                // Whichever tables are there still, it ends in order or is tried again.
+                // Whichever tables still exist, the job ends in order or is retried.
                 match other.work(&about(op, "1")).await {
                     Ok(_) => {}
                     Err(failure) => assert!(
@@ -293,7 +291,6 @@ async fn what_follows_a_table_and_is_not_there_is_waited_for() {
     }
 }
 
-/// Counts by user, in a table of their own and beside the logins.
 const COUNTED: &str = r#"
 [accounts.main]
 kind = "embedded"
@@ -321,7 +318,6 @@ set = { Logins = "count()" }
 "#;
 const MANY: usize = 3;
 
-/// Two days with lists.
 async fn counted() -> Lab {
     let lab = Lab::with(SMALL, declared(COUNTED));
     for day in DAYS {
@@ -350,11 +346,11 @@ async fn count(lab: &Lab, day: &str) -> Option<usize> {
         .entity;
     match row.get("ek_count")? {
         EdmValue::Int64(count) => usize::try_from(*count).ok(),
-        other => panic!("{other:?} is no count"),
+        other => panic!("{other:?} is not a count"),
     }
 }
 
-/// By the catalog without the view its table is none that comes and goes with a date.
+/// The catalog without the view does not know its table as one by date.
 #[tokio::test]
 async fn members_leave_the_list_of_a_view_that_is_gone_and_the_list_goes_with_its_table() {
     let lab = counted().await;

@@ -1,8 +1,9 @@
-//! Entities of one table that set properties on others of it, under disturbance: each names a deputy, who says for whom.
+//! Entities of one table that set properties on others of the same table, under disturbance: each names a deputy, on which it sets its
+//! name.
 //!
-//! What one says of another stays where it is equal, so a write that comes late has nothing but the announcement to stop it. Each story is
-//! told undisturbed, disturbed at each of its operations, and with another worker that does whole jobs in between, after which the first
-//! one goes on for some operations and stops.
+//! Set properties are not rewritten if they are equal, so that only the announcement stops a late write. Each story runs undisturbed,
+//! disturbed at each of its operations, and with another worker that does whole jobs in between. In that case the first worker then
+//! continues for some operations and stops.
 
 use evenkeel_engine::FailureClass;
 use evenkeel_engine::footprint::{FOOTPRINTS, Footprint};
@@ -35,14 +36,13 @@ fn catalog() -> Catalog {
     declared(CATALOG)
 }
 
-/// Where they live: in one partition, or in two.
+/// Their partitions: the same one, or two.
 #[derive(Debug, Clone, Copy)]
-struct Towns(&'static str);
+struct Partitions(&'static str);
 
-impl Towns {
+impl Partitions {
     const ALL: [Self; 2] = [Self("Sales"), Self("Ops")];
 
-    /// Ann lives in Sales, the others here.
     fn of(self, rk: &str) -> &'static str {
         if rk.starts_with("ann") {
             "Sales"
@@ -76,7 +76,7 @@ impl Towns {
         )
     }
 
-    /// A client writes one, and leaves to views what is theirs.
+    /// A client writes one, without the properties of views.
     async fn write(self, lab: &Lab, rk: &str, name: &str, deputy: &str) {
         let operation = TableOperation::InsertOrMerge(self.person(rk, name, deputy));
         lab.account
@@ -86,13 +86,11 @@ impl Towns {
             .unwrap();
     }
 
-    /// A client writes one, and another worker brings that in step.
     async fn writes(self, lab: &Lab, rk: &str, name: &str, deputy: &str) {
         self.write(lab, rk, name, deputy).await;
         lab.work(&self.sync(rk)).await.unwrap();
     }
 
-    /// The same, with another name and the deputy as it is.
     async fn renames(self, lab: &Lab, rk: &str, name: &str) {
         let deputy = self.deputy(lab, rk).await;
         self.writes(lab, rk, name, &deputy).await;
@@ -104,7 +102,6 @@ impl Towns {
             .unwrap_or_default()
     }
 
-    /// Bob is Ann's deputy, and Cid is Bob's; Dan is nobody's.
     async fn lined_up(self, lab: &Lab) {
         for (rk, name, deputy) in [
             ("dan", "Dan", ""),
@@ -117,11 +114,9 @@ impl Towns {
     }
 }
 
-type Step = fn(Towns, Lab) -> BoxFuture<'static, ()>;
-/// Its name, what goes before, and its job.
-type Story = (&'static str, Step, fn(Towns) -> Job);
+type Step = fn(Partitions, Lab) -> BoxFuture<'static, ()>;
+type Story = (&'static str, Step, fn(Partitions) -> Job);
 
-/// A job, and the state that it meets.
 fn stories() -> Vec<Story> {
     let lined_up: Step = |towns, lab| Box::pin(async move { towns.lined_up(&lab).await });
     vec![
@@ -204,7 +199,7 @@ fn stories() -> Vec<Story> {
     ]
 }
 
-/// What somebody else does in between: a client writes, and another worker does the jobs.
+/// Actions of others in between: a client writes, and another worker does the jobs.
 fn meddlers() -> [(&'static str, Step); 8] {
     [
         ("the other is renamed", |towns, lab| {
@@ -254,7 +249,7 @@ fn meddlers() -> [(&'static str, Step); 8] {
                 lab.remove(towns.of("bob"), "bob").await;
                 lab.work(&towns.sync("bob")).await.unwrap();
                 towns.writes(&lab, "bob", "Bob", &deputy).await;
-                // As users are told to, who delete what has properties of others.
+                // The documentation requires these syncs after deleting an entity with properties of others.
                 lab.sync_later
                     .lock()
                     .unwrap()
@@ -271,7 +266,8 @@ fn meddlers() -> [(&'static str, Step); 8] {
     ]
 }
 
-/// Does what is left to do. What is wrong then: somebody does not say what the one says who names them.
+/// Does everything that is left, and returns a description of any deviation: a deputy without the properties of the
+/// entity that names it.
 async fn wrong(lab: &Lab) -> Option<String> {
     lab.faults.calm();
     lab.sim.settle();
@@ -295,8 +291,8 @@ async fn wrong(lab: &Lab) -> Option<String> {
         };
         let mut plan = lab.engine.plan(&primary).await.unwrap();
         if !plan.in_step && !plan.waiting.is_empty() {
-            // A pass that stopped may leave it announced that it tries again to set what has no entity to lie on. That does no harm, and
-            // ends with the next sync, which has to follow anyway once that entity is there.
+            // A pass that stopped may have announced a change on an absent entity. That does no harm and ends with the
+            // next sync, which has to follow anyway when that entity is created.
             lab.work(&job(
                 &json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}),
             ))
@@ -311,13 +307,13 @@ async fn wrong(lab: &Lab) -> Option<String> {
     None
 }
 
-async fn prepared(towns: Towns, prepare: Step) -> Lab {
+async fn prepared(towns: Partitions, prepare: Step) -> Lab {
     let lab = Lab::with(SMALL, catalog());
     prepare(towns, lab.clone()).await;
     lab
 }
 
-async fn undisturbed(towns: Towns, prepare: Step, job: &Job, story: &str) -> u64 {
+async fn undisturbed(towns: Partitions, prepare: Step, job: &Job, story: &str) -> u64 {
     let lab = prepared(towns, prepare).await;
     let operations = lab.operations_of(job).await;
     assert_eq!(wrong(&lab).await, None, "{story}");
@@ -325,9 +321,9 @@ async fn undisturbed(towns: Towns, prepare: Step, job: &Job, story: &str) -> u64
 }
 
 #[tokio::test]
-async fn each_says_what_the_other_is_whatever_fails_at_every_operation() {
+async fn deputies_have_each_others_properties_despite_a_fault_at_any_operation() {
     let mut runs = 0_u32;
-    for towns in Towns::ALL {
+    for towns in Partitions::ALL {
         for (story, prepare, job) in stories() {
             let job = job(towns);
             let mut sweep = Sweep::over(undisturbed(towns, prepare, &job, story).await);
@@ -346,15 +342,15 @@ async fn each_says_what_the_other_is_whatever_fails_at_every_operation() {
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
-/// Every story with another worker in between at every operation, after which the first one stops at once, some operations later, or not at
-/// all. The first thing that is wrong, and how many runs there were.
+/// Runs every story with another worker before every operation, after which the first one stops at once, some
+/// operations later, or not at all. Returns the first deviation, and the number of runs.
 async fn meddled(stories: &[Story]) -> (Option<String>, u32) {
     let mut runs = 0;
-    for towns in Towns::ALL {
+    for towns in Partitions::ALL {
         for (story, prepare, job) in stories {
             let job = job(towns);
             let operations = undisturbed(towns, *prepare, &job, story).await;
@@ -386,22 +382,22 @@ async fn meddled(stories: &[Story]) -> (Option<String>, u32) {
 }
 
 #[tokio::test]
-async fn each_says_what_the_other_is_whoever_does_what_in_between_at_every_operation() {
+async fn deputies_have_each_others_properties_despite_other_workers() {
     let (wrong, runs) = meddled(&stories()).await;
     assert_eq!(wrong, None);
     assert!(
         runs > 1_000,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
-/// Two who are each other's deputies: whoever is put second is poisoned, and can be parted from the other at once.
+/// Two are each other's deputies. The job of the second is poisoned, and the ring can be resolved at once.
 #[tokio::test]
-async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_operation() {
+async fn a_ring_is_reported_and_harmless_despite_a_fault_at_any_operation() {
     let alone: Step =
         |towns, lab| Box::pin(async move { towns.writes(&lab, "ann", "Ann", "bob").await });
     let mut runs = 0_u32;
-    for towns in Towns::ALL {
+    for towns in Partitions::ALL {
         let job = towns.put("bob", "Bob", "ann");
         let lab = prepared(towns, alone).await;
         lab.faults.arm(u64::MAX, Disturbance::Crash);
@@ -448,15 +444,16 @@ async fn a_ring_is_told_by_its_names_and_harms_nobody_whatever_fails_at_every_op
     }
     assert!(
         runs > 50,
-        "only {runs} runs: the sweep has lost its operations"
+        "only {runs} runs: the sweep must cover all operations"
     );
 }
 
-/// A line of which each sets properties on the next, longer than passes may be nested: those before its end close, and a sync of each goes on.
+/// A line in which each sets properties on the next, longer than the limit of nested passes. Those before the limit are
+/// closed, and a sync of each continues the line.
 #[tokio::test]
-async fn a_line_that_is_too_long_is_followed_as_far_as_passes_are_nested() {
+async fn a_chain_that_is_too_long_is_followed_up_to_the_nesting_limit() {
     let line: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();
-    for towns in Towns::ALL {
+    for towns in Partitions::ALL {
         let lab = Lab::with(SMALL, catalog());
         for (n, rk) in line.iter().enumerate() {
             let deputy = line.get(n + 1).map_or("", String::as_str);

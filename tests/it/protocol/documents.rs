@@ -1,4 +1,4 @@
-//! Documents that many primaries share, and who writes them.
+//! Rows that many primaries share, and their writers.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn who_waits_for_a_writer_that_stops_is_served_all_the_same() {
             () = lab.faults.crash() => {}
             done = &mut stops => {
                 done.unwrap();
-                assert!(waited > 0, "nobody ever waited");
+                assert!(waited > 0, "some job must have waited");
                 return;
             }
         }
@@ -169,7 +169,6 @@ path = "unused.db"
 [tables.Employees]
 "#;
 
-/// A department whose row has room for two of three names.
 async fn a_row_that_is_nearly_full() -> Lab {
     let views = ["Assistant", "Manager", "Deputy"].map(|title| {
         format!(
@@ -229,7 +228,6 @@ async fn a_change_that_breaks_a_limit_fails_alone_of_those_that_travel_with_it()
         2
     );
 
-    // With room for it the one that was refused is written too.
     let mut roomy = row;
     roomy.properties.remove("Own0");
     roomy.properties.remove("Own1");

@@ -1,4 +1,5 @@
-//! Encrypted properties under every disturbance: no plain value is ever written, and each one opens where it belongs, and nowhere else.
+//! Encrypted properties under every disturbance: no plain value is ever written, and each value can be decrypted for
+//! its own entity only.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ use crate::protocol::oracle;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Lab, SMALL, job, table, vault};
 
-/// In every plain value, and nowhere else.
+/// A part of every plain value that occurs nowhere else.
 pub(crate) const CANARY: &str = "canary";
 
 fn catalog() -> Catalog {
@@ -57,7 +58,6 @@ pub(crate) fn primary(table_name: &str, pk: &str, rk: &str) -> Primary {
     }
 }
 
-/// The value that is sealed in a row or document, as that of an entity.
 pub(crate) async fn opened(lab: &Lab, stored: &Entity, home: &Primary, property: &str) -> EdmValue {
     let vault = vault();
     let keys = DataKeys {
@@ -72,7 +72,6 @@ pub(crate) async fn opened(lab: &Lab, stored: &Entity, home: &Primary, property:
     .unwrap()
 }
 
-/// Everything that is stored, as text.
 async fn stored(lab: &Lab) -> String {
     let mut all = String::new();
     for table in all_tables(lab.account.tables.as_ref()).await.unwrap() {
@@ -116,7 +115,6 @@ async fn stored(lab: &Lab) -> String {
     all
 }
 
-/// Jobs in turn, of which the last is disturbed.
 type Story = (&'static str, fn() -> Vec<Job>);
 
 const STORIES: [Story; 6] = [
@@ -146,7 +144,7 @@ const STORIES: [Story; 6] = [
     }),
 ];
 
-/// Disturbs the last of these jobs at every operation, and looks at each laboratory in the end. How many runs that were.
+/// Disturbs the last of these jobs at every operation, and checks the result of each run. Returns the number of runs.
 async fn swept(
     name: &str,
     new: impl Fn() -> Lab,
@@ -232,7 +230,7 @@ async fn whatever_disturbs_a_job_its_values_are_sealed_and_open_where_the_entity
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -246,7 +244,6 @@ fn conditional() -> Lab {
     Lab::with(SMALL, catalog)
 }
 
-/// A `put` in a region, with properties of its own.
 fn of(region: Option<&str>, mode: &str, more: &Value) -> Job {
     let mut entity = json!({"PartitionKey": "Sales", "RowKey": "1"});
     entity
@@ -266,7 +263,8 @@ fn moved(pk: &str) -> Job {
     )
 }
 
-/// Jobs in turn, of which the last is disturbed; the partition at the end; whether `Ssn` and `Salary` are sealed then, and the region.
+/// A name; the jobs, of which only the last is disturbed; the final partition; whether `Ssn` and `Salary` are encrypted
+/// at the end.
 type Conditional = (&'static str, fn() -> Vec<Job>, &'static str, [bool; 2]);
 
 const CONDITIONAL: [Conditional; 9] = [
@@ -385,7 +383,6 @@ async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs
                 };
                 assert_eq!(found, value, "{what}: {property}");
             }
-            // One lookup finds both.
             let vault = vault();
             let keys = DataKeys {
                 tables: lab.account.tables.as_ref(),
@@ -403,7 +400,7 @@ async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -425,10 +422,10 @@ async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in
     assert_eq!(
         lab.operations_of(&no_hash).await,
         without.operations_of(&no_hash).await,
-        "no key is read"
+        "no data key may be read"
     );
 
-    // Another job writes the region between this one's read and its write, whichever is first.
+    // Another job writes the region between this job's read and its write, in either order.
     for region_first in [false, true] {
         let lab = conditional();
         lab.work(&of(Some("US"), "replace", &whole()))
@@ -484,7 +481,7 @@ async fn copies_documents_and_lines_have_the_sealed_value_of_their_primary() {
     assert_eq!(
         again.entity.text("Ssn"),
         Some(ssn.as_str()),
-        "one value in one place is one text"
+        "the same value in the same place must have the same ciphertext"
     );
     lab.work(&on(LOG_ARCHIVE, "archive")).await.unwrap();
     lab.finish().await;
@@ -543,7 +540,6 @@ async fn a_value_of_another_entity_or_one_that_was_cut_off_is_refused_and_nothin
             "{problem}"
         );
     }
-    // Its own may be sent again as it is.
     let mut same = put("1", "1", "merge");
     same["entity"]["Ssn"] = json!(own);
     lab.work(&job(&same)).await.unwrap();
@@ -630,7 +626,7 @@ async fn an_erased_or_damaged_data_key_is_an_error_with_its_entity_and_writes_no
         );
         assert!(refused(&lab, &job(&away)).await.contains(problem));
     }
-    // One configuration without a key is none of a job's: its message waits.
+    // A configuration without a key is not the job's fault, so that its message waits.
     lab.account
         .tables
         .apply(
@@ -685,7 +681,7 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
         without.work(&job(&put("2", "a", "replace"))).await.unwrap();
         without.operations_of(&job(&again)).await
     });
-    assert_eq!(sealed, plain + 1, "the data key is read, once");
+    assert_eq!(sealed, plain + 1, "the data key must be read once");
     let new = job(&put("3", "a", "replace"));
     let both = [
         with.operations_of(&new).await,
@@ -694,7 +690,7 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
     assert_eq!(
         both[0],
         both[1] + 2,
-        "the data key of an entity that is not there is drawn, and not looked for; it is renewed once that is there"
+        "the data key of an absent entity is generated without a read, and renewed when the entity exists"
     );
     let gone = job(&json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "3"}));
     with.work(&gone).await.unwrap();
@@ -706,7 +702,7 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
     assert_eq!(
         both[0],
         both[1] + 4,
-        "one that was there has one: it is drawn in vain, and renewed before and after it is there"
+        "an entity that existed before has a data key: the generated one is discarded, and the key is renewed before and after the entity exists"
     );
 }
 
@@ -724,18 +720,21 @@ async fn the_digest_of_a_job_is_keyed_where_values_are_encrypted_and_the_same_fo
     assert_eq!(first.message_id, message.1.stamp.message_id);
     assert!(
         first.job.is_some() && first.job != message.1.stamp.job,
-        "nobody finds the values by trying: {first}"
+        "a value must not be found by trying hashes: {first}"
     );
-    // The job is sent once more, and comes to a worker that has just started.
     let restarted = lab.of_a_restarted_worker();
     restarted.run(&restarted.message(&said)).await.unwrap();
-    assert_eq!(written(&lab).await, first, "it is known, and written once");
+    assert_eq!(
+        written(&lab).await,
+        first,
+        "the key must be found, and written once"
+    );
     let message = plain.message(&said);
     plain.run(&message).await.unwrap();
     assert_eq!(
         written(&plain).await.job,
         message.1.stamp.job,
-        "without encrypted properties there is nothing to guess"
+        "without encrypted properties there is no key"
     );
 }
 

@@ -1,4 +1,5 @@
-//! Erasures beside others at work: an entity that was put anew is left alone, wherever it lies by then, and can be read.
+//! Erasures that race with other jobs: an entity that was put again later is left alone, wherever it is by then, and
+//! can be read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,23 +22,20 @@ fn put_anew(mode: &str) -> Job {
     job(&put("1", "anew", mode))
 }
 
-/// An employee with sealed values.
 async fn employed() -> Lab {
     let lab = lab();
     lab.work(&job(&put("1", "first", "replace"))).await.unwrap();
     lab
 }
 
-/// The employee is put anew, a minute later than anything before.
 async fn anew(lab: &Lab) {
     lab.wait(Duration::from_mins(1));
     lab.work(&put_anew("replace")).await.unwrap();
 }
 
-/// The entity is there as it was put anew, and its values open.
 async fn lives(lab: &Lab, entity: Option<Entity>, story: &str) {
     let Some(entity) = entity else {
-        panic!("{story}: it was taken away")
+        panic!("{story}: the entity was deleted")
     };
     let home = primary("Employees", "Sales", "1");
     assert_eq!(
@@ -51,7 +49,7 @@ async fn stored(lab: &Lab, table: &str) -> Option<Entity> {
     lab.read(table, "Sales", "1").await.map(|row| row.entity)
 }
 
-/// The message waits, or is there twice, and its other delivery has erased the employee before.
+/// The message waits or is a duplicate, and another delivery has erased the employee before.
 #[tokio::test]
 async fn an_erasure_leaves_what_a_later_job_has_archived_with_its_data_key() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
@@ -130,10 +128,9 @@ async fn no_request_of_an_erasure_that_arrives_late_deletes_the_data_key_of_an_e
     }
 }
 
-/// The first delivery stops where its request is on its way, and the next one comes when the entity was put anew.
+/// The first delivery stops while its request is in flight, and the next one comes after the entity was put again.
 #[tokio::test]
-async fn no_late_request_of_an_erasure_that_was_cut_off_deletes_the_data_key_that_an_entity_put_anew_inherits()
- {
+async fn a_late_request_of_a_stopped_erasure_keeps_the_data_key_of_a_new_entity() {
     let erase = job(&erasure());
     let operations = employed().await.operations_of(&erase).await;
     for at in 1..=operations {
@@ -175,7 +172,7 @@ async fn what_an_erasure_has_removed_is_told_where_the_rest_fails() {
         if told.removed.values().any(|removed| removed.entities > 0) {
             assert!(
                 stored(&lab, "Employees").await.is_none(),
-                "operation {at} was refused"
+                "operation {at} must not be refused"
             );
             failed_after_it += u32::from(ended.is_err());
         }
@@ -202,7 +199,7 @@ async fn an_entity_that_is_put_anew_amid_an_erasure_can_be_read() {
     }
 }
 
-/// A later delivery is done amid the earlier one, and the entity put anew, before each operation of the earlier one.
+/// Before each operation of the earlier delivery, a later delivery is done and the entity is put again.
 #[tokio::test]
 async fn a_delivery_of_an_erasure_that_is_held_up_leaves_an_entity_put_anew_after_a_later_one_had_ended()
  {
@@ -226,8 +223,8 @@ async fn a_delivery_of_an_erasure_that_is_held_up_leaves_an_entity_put_anew_afte
     }
 }
 
-/// An erasure is done amid a put, before each of its operations. A plain delete before it has kept the data key; an entity that never was has
-/// none before.
+/// An erasure is done before each operation of a put. Before that, a plain delete has kept the data key, or the entity
+/// never existed and has none.
 #[tokio::test]
 async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_the_end() {
     let prepared = async |before: &str| {
@@ -263,7 +260,6 @@ async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_t
             lab.faults.calm();
             lab.finish().await;
             oracle::check(&lab, &story).await;
-            // Where the put came first, it is erased.
             if let Some(entity) = stored(&lab, "Employees").await {
                 lives(&lab, Some(entity), &story).await;
                 after += 1;
@@ -276,7 +272,8 @@ async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_t
     }
 }
 
-/// An erasure of the key that an employee moves to is done amid the move, before each of its operations, and its worker may stop at the next one.
+/// Before each operation of a move, the destination key is erased. The worker of the erasure may stop at the next
+/// operation.
 #[tokio::test]
 async fn a_move_that_loses_to_an_erasure_of_its_target_seals_by_the_data_key_that_is_there_in_the_end()
  {
@@ -308,7 +305,6 @@ async fn a_move_that_loses_to_an_erasure_of_its_target_seals_by_the_data_key_tha
             lab.faults.calm();
             lab.finish().await;
             oracle::check(&lab, &story).await;
-            // Where the copy was there first, it is erased.
             let Some(row) = lab.read("Employees", "Ops", "7").await else {
                 continue;
             };
@@ -327,7 +323,6 @@ async fn a_move_that_loses_to_an_erasure_of_its_target_seals_by_the_data_key_tha
     }
 }
 
-/// Something of every kind of view, archive and sink.
 const EVERYWHERE: &str = r#"
 [accounts.main]
 kind = "embedded"
@@ -426,7 +421,7 @@ source = "Staff"
 to = { kind = "file", dir = "/mnt/drawer" }
 "#;
 
-/// In every value of the entity that is erased, and in none of its keys.
+/// A part of every value of the erased entity, and of none of its keys.
 const VALUE: &str = "valueofher";
 
 fn everywhere() -> Lab {
@@ -453,7 +448,6 @@ fn hired([pk, rk]: [&str; 2], value: &str) -> Job {
     job(&json!({"op": "put", "table": "Staff", "entity": entity}))
 }
 
-/// Each place where something is stored, and what it has.
 async fn places(lab: &Lab) -> BTreeMap<String, String> {
     let mut places = BTreeMap::new();
     for table in all_tables(lab.account.tables.as_ref()).await.unwrap() {
@@ -522,9 +516,10 @@ async fn marked(lab: &Lab) -> Vec<String> {
         .collect()
 }
 
-/// An answer of her first job is lost. She was archived wherever there is an archive since, in peace, and put anew each time.
+/// The answer of her first job is lost. Since then she was archived in each archive, without disturbance, and put again
+/// each time.
 #[tokio::test]
-async fn nothing_of_an_erased_entity_stays_anywhere_but_what_its_erasure_tells_of() {
+async fn nothing_of_an_erased_entity_remains_except_what_its_erasure_reports() {
     let first = hired(["Sales", "1"], VALUE);
     let operations = everywhere().operations_of(&first).await;
     let erased = async |lab: &Lab| {

@@ -1,4 +1,4 @@
-//! Footprints near their limits: a primary goes from one state that is allowed to another, whatever both take together.
+//! Footprints near their limits: a primary changes from one valid state to another, whatever the size of both together.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,9 +27,9 @@ container = "large"
 threshold = "16B"
 properties = [PROPERTIES]
 "#;
-/// More than half of the items that a primary may have.
+/// More than half of the maximum number of items.
 const MANY: usize = 600;
-/// Items of about 2 KiB each: a footprint holds those of one state, and not those of two.
+/// Items of about 2 KiB each: a footprint can hold those of one state, but not of two.
 const VIEWS: usize = 300;
 
 async fn lab(views: &str) -> Lab {
@@ -70,7 +70,6 @@ async fn an_entity_exchanges_more_than_half_of_the_items_that_it_may_have() {
             .unwrap();
         assert_eq!(blobs.blobs.len(), MANY, "{name}");
     }
-    // What is no state that is allowed is refused as before.
     let many = (0..=1_000).fold(survey(), |entity, n| {
         entity.with(format!("Q{n}"), format!("another answer to question {n}"))
     });
@@ -127,7 +126,6 @@ async fn a_primary_exchanges_items_that_its_footprint_does_not_hold_together() {
     let only = |name: &str| BTreeSet::from([name[..3].to_owned()]);
     lab.work(&put(&named("Ada"))).await.unwrap();
     assert_eq!(names(&lab).await, only("Ada"));
-    // Told by a client that wrote it itself, and by a put.
     lab.account
         .tables
         .apply(
@@ -145,7 +143,7 @@ async fn a_primary_exchanges_items_that_its_footprint_does_not_hold_together() {
 #[tokio::test]
 async fn an_exchange_in_parts_that_stops_is_carried_on() {
     let sync = job(&json!({"op": "sync", "table": "Surveys", "pk": "p", "rk": "1"}));
-    // In the announcement, while the old ones go, before and while the new ones come.
+    // During the announcement, while the old items are dropped, and before and while the new ones are written.
     for at in [3, 5, 150, 310, 500] {
         let lab = lab(&views(VIEWS)).await;
         lab.work(&put(&named("Ada"))).await.unwrap();
@@ -162,10 +160,9 @@ async fn an_exchange_in_parts_that_stops_is_carried_on() {
     }
 }
 
-/// A backfill finds those that are gone by their footprints.
 #[tokio::test]
 async fn a_primary_that_is_gone_is_found_by_its_footprint_whatever_its_partition_key() {
-    // A hash of the application's own, and a key so long that the footprint has its hash.
+    // A hash of the application's own, and a key so long that the footprint has a hash of it.
     for pk in ["p".to_owned(), "0f".repeat(32), "x".repeat(505)] {
         let lab = lab(&views(2)).await;
         lab.work(&put(&Entity::new(
@@ -183,7 +180,7 @@ async fn a_primary_that_is_gone_is_found_by_its_footprint_whatever_its_partition
     }
 }
 
-/// A client deletes the entity before the message comes again: no page of the table has it any more.
+/// A client deletes the entity before the message is delivered again, so that no page of the table contains it.
 #[tokio::test]
 async fn what_a_stopped_sweep_has_left_is_found_by_its_footprint_whatever_its_partition_key() {
     const ARCHIVE: &str = r#"
@@ -252,7 +249,8 @@ select = []
     }
 }
 
-/// Three bytes of JSON each, and one UTF-16 unit: the list of two states is longer than an entity's JSON may be, and not as Azure counts it.
+/// Three bytes of JSON each, but one UTF-16 unit: the list of two states exceeds an entity's size as JSON, but not as
+/// Azure counts it.
 #[tokio::test]
 async fn a_primary_exchanges_items_whose_keys_are_hangul() {
     let lab = lab(&views(VIEWS)).await;
@@ -263,7 +261,7 @@ async fn a_primary_exchanges_items_whose_keys_are_hangul() {
     }
 }
 
-/// Without their ETags the items of this state fit their footprint, and with them they do not.
+/// Without their ETags the items of this state fit into the footprint, and with them they do not.
 #[tokio::test]
 async fn a_state_whose_footprint_could_be_announced_and_not_closed_is_refused_before_anything_is_written()
  {
@@ -289,7 +287,7 @@ async fn a_state_whose_footprint_could_be_announced_and_not_closed_is_refused_be
     assert_eq!(lab.rows("ByName").await, []);
 }
 
-/// A client deletes the entity anew, and a reader asks whether that is followed: a copy of the pass that stopped may be there.
+/// A client deletes the entity again, and a reader asks whether it is settled. A copy of the stopped pass may exist.
 #[tokio::test]
 async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_of_an_entity_that_is_back()
  {
@@ -328,7 +326,7 @@ async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_o
     assert!(left > 1, "copies were left {left} times");
 }
 
-/// Items of a newer catalog are never looked at, and so they are not asked for again and again.
+/// Items of a newer catalog are never read. So they do not cause further rechecks.
 #[tokio::test]
 async fn an_unsealed_footprint_with_items_of_a_newer_catalog_is_closed() {
     let index = |view: &str, table: &str| {

@@ -1,7 +1,8 @@
-//! "In step" is said only when it is so: whoever asks, at whatever moment of a job and of what it has queued, and hears yes, finds everything
-//! that is derived at the version asked for, also on the entities of a range and in what is derived from these. And in the end it is yes.
+//! "Settled" is answered only if it is true: at any moment of a job and of the jobs that it queues, after a yes
+//! everything derived has the requested version, including the entities of a range and what is derived from these. At
+//! the end the answer is yes.
 //!
-//! A department has an item of every kind of view, and says its name to its people, of whom there are copies.
+//! A department has an item of every kind of view, and sets its name on its people, of whom there are copies.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -170,7 +171,7 @@ async fn told(lab: &Lab) -> InStep {
         .unwrap()
 }
 
-/// The names that each place says, where the department has something there.
+/// The names in each place where the department has items.
 fn said(lab: &Lab) -> Vec<(&'static str, BTreeSet<String>)> {
     let rows = |name: &str| lab.sim.rows(&table(name)).into_iter();
     let of_view = |name: &'static str, view: &'static str| {
@@ -265,7 +266,6 @@ fn said(lab: &Lab) -> Vec<(&'static str, BTreeSet<String>)> {
     ]
 }
 
-/// Whether everything derived from the department is as the department says.
 fn is_in_step(lab: &Lab) -> Result<(), String> {
     let one = lab
         .sim
@@ -279,9 +279,9 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
         .map(str::to_owned)
         .collect();
     for (place, found) in said(lab) {
-        // A former photo that an interrupted run may have pointed to stays until it is looked at again.
+        // A former photo that an interrupted run may have pointed to is kept until its recheck.
         if !(found == wanted || place == "photo" && found.is_superset(&wanted)) {
-            return Err(format!("{place} says {found:?}, the department {wanted:?}"));
+            return Err(format!("{place} has {found:?}, the department {wanted:?}"));
         }
     }
     let copies = lab.sim.rows(&table("ByDepartment"));
@@ -299,7 +299,7 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
             .collect();
         if row.entity.text("Department") != name || copied != name.into_iter().collect::<Vec<_>>() {
             return Err(format!(
-                "{rk} and its copies say {:?} and {copied:?}, the department {name:?}",
+                "{rk} and its copies have {:?} and {copied:?}, the department {name:?}",
                 row.entity.text("Department")
             ));
         }
@@ -307,18 +307,18 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks; a yes has to be right. Whether it was yes.
+/// Asks, and checks a yes. Returns whether the answer was yes.
 async fn ask(lab: &Lab, story: &str) -> bool {
     let told = told(lab).await;
     if told.in_step
         && let Err(wrong) = is_in_step(lab)
     {
-        panic!("{story}: in step, it is said, and {wrong}");
+        panic!("{story}: reported as settled, but {wrong}");
     }
     told.in_step
 }
 
-/// A department that has been brought in step, and a state of the account and a job that changes it.
+/// A settled department, with a change of the account and a job that follows it.
 async fn prepared(name: &str) -> Lab {
     let lab = Lab::with(SMALL, declared(CATALOG));
     lab.sim.create_collection(&departments(), &["Name"]);
@@ -348,7 +348,6 @@ async fn prepared(name: &str) -> Lab {
     lab
 }
 
-/// The carries that are queued, taken off the queue.
 async fn carries(lab: &Lab) -> Vec<Job> {
     let queue = QueueName::new("jobs").unwrap();
     let mut jobs = Vec::new();
@@ -360,7 +359,7 @@ async fn carries(lab: &Lab) -> Vec<Job> {
         .unwrap()
     {
         let MessageText::Readable(text) = &message.text else {
-            panic!("an unreadable job")
+            panic!("job cannot be decoded")
         };
         jobs.extend(jobs_of(text));
         lab.account
@@ -372,7 +371,7 @@ async fn carries(lab: &Lab) -> Vec<Job> {
     jobs
 }
 
-/// Delivers a job until it is done, and asks after each delivery: in a calm, so that nothing strikes who asks.
+/// Delivers a job until it is done, and asks after each delivery with faults switched off.
 async fn disturbed(lab: &Lab, job: &Job, story: &str) {
     for dequeue_count in 1..=20 {
         lab.faults.go_on();
@@ -392,7 +391,6 @@ async fn disturbed(lab: &Lab, job: &Job, story: &str) {
     panic!("{story}: not done after 20 deliveries");
 }
 
-/// The same, and nothing fails.
 async fn delivered(lab: &Lab, job: &Job, story: &str) {
     drop(
         lab.work(job)
@@ -402,7 +400,7 @@ async fn delivered(lab: &Lab, job: &Job, story: &str) {
     ask(lab, story).await;
 }
 
-/// Does what is left to do; in the end the answer is yes, and right.
+/// Does everything that is left. At the end the answer must be yes, and true.
 async fn ends_in_step(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
@@ -414,7 +412,7 @@ async fn ends_in_step(lab: &Lab, story: &str) {
         }
         for job in jobs {
             done += 1;
-            assert!(done < 20, "{story}: jobs queue jobs without end");
+            assert!(done < 20, "{story}: jobs keep queueing jobs");
             delivered(lab, &job, story).await;
         }
     }
@@ -438,15 +436,14 @@ fn changes() -> [(&'static str, Job); 3] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_at_every_operation()
-{
+async fn a_settled_answer_is_true_for_every_kind_of_view_despite_a_fault_at_any_operation() {
     let (mut runs, mut not_yet) = (0_u32, 0_u32);
     for (change, job) in changes() {
         let lab = prepared("A").await;
         let operations = lab.operations_of(&job).await;
         assert!(
             !ask(&lab, change).await && told(&lab).await.carrying,
-            "{change}: the range is not told yet"
+            "{change}: the range must not be carried yet"
         );
         ends_in_step(&lab, change).await;
         let mut sweep = Sweep::at_once(operations);
@@ -475,12 +472,12 @@ async fn whoever_waits_for_every_kind_of_view_finds_all_of_them_whatever_fails_a
     }
     assert!(
         runs > 200 && not_yet > 200,
-        "only {runs} runs, {not_yet} of them without the range: the sweep has lost its changes"
+        "only {runs} runs, {not_yet} of them without the range: the sweep must cover all changes"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_range_is_told_when_its_carry_says_so_whatever_fails_at_every_operation_of_it() {
+async fn a_range_is_settled_when_its_carry_is_done_despite_a_fault_at_any_operation() {
     let mut runs = 0_u32;
     for (change, job) in changes() {
         let to_carry = || async {
@@ -518,13 +515,12 @@ async fn a_range_is_told_when_its_carry_says_so_whatever_fails_at_every_operatio
     }
     assert!(
         runs > 200,
-        "only {runs} runs: the sweep has lost its carries"
+        "only {runs} runs: the sweep must cover all carries"
     );
 }
 
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
 
-/// What becomes of a department, its range and its view while a carry waits.
 fn meanwhile() -> [(&'static str, Step); 6] {
     fn work(lab: Lab, job: Job) -> BoxFuture<'static, ()> {
         Box::pin(async move { drop(lab.work(&job).await.unwrap()) })
@@ -558,7 +554,7 @@ fn meanwhile() -> [(&'static str, Step); 6] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_carry_that_something_else_has_overtaken_ends_nothing_but_its_own() {
+async fn an_overtaken_carry_completes_only_its_own_change() {
     for (story, step) in meanwhile() {
         for late in [false, true] {
             let lab = prepared("A").await;
@@ -566,7 +562,7 @@ async fn a_carry_that_something_else_has_overtaken_ends_nothing_but_its_own() {
             let mut queued = carries(&lab).await;
             step(lab.clone()).await;
             queued.extend(carries(&lab).await);
-            // In the order in which they came, or the last one first; each may come twice.
+            // The carries run in their order, or in reverse. Each may be delivered twice.
             if late {
                 queued.reverse();
             }
@@ -587,9 +583,10 @@ async fn a_carry_that_something_else_has_overtaken_ends_nothing_but_its_own() {
     }
 }
 
-/// A carry that is done before the pass that has queued it has closed waits for that, and is not lost where it never closes.
+/// A carry that runs before the pass that queued it has closed waits for the close, and is not lost if that never
+/// happens.
 #[tokio::test(start_paused = true)]
-async fn a_carry_that_is_faster_than_the_close_of_its_pass_is_not_forgotten() {
+async fn a_carry_that_runs_before_its_pass_closes_is_not_lost() {
     let rename = put("B", 2, "e");
     let operations = prepared("A").await.operations_of(&rename).await;
     let mut carried = 0_u32;
@@ -622,7 +619,7 @@ async fn a_carry_that_is_faster_than_the_close_of_its_pass_is_not_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
     let lab = prepared("A").await;
-    // Somebody else's row is in the way of a copy.
+    // A foreign row has the key of a copy.
     let foreign = Entity::new(EntityKey::new("B", "e2").unwrap());
     lab.account
         .tables
@@ -636,7 +633,7 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
     for carry in carries(&lab).await {
         assert!(
             matches!(lab.work(&carry).await, Ok(Outcome::Done(_))),
-            "the others are told"
+            "the other entities must be carried"
         );
     }
     assert!(!ask(&lab, "left out").await && told(&lab).await.carrying);
@@ -644,7 +641,7 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
         assert_eq!(
             lab.work(&sync).await.unwrap_err().class,
             FailureClass::Permanent,
-            "its own job says why"
+            "its own job must report the reason"
         );
     }
     lab.account
@@ -655,8 +652,8 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
         )
         .await
         .unwrap();
-    assert!(!ask(&lab, "before it is told again").await);
-    // Its carry may be gone: a thorough sync queues it again, with those of all that is marked.
+    assert!(!ask(&lab, "before the second sync").await);
+    // Its carry may be lost. A full sync queues it again, together with all others that are marked.
     lab.work(&job(&json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department", "thorough": true}))).await.unwrap();
     ends_in_step(&lab, "told again").await;
 }
@@ -701,7 +698,6 @@ async fn a_view_that_is_retired_while_a_carry_waits_leaves_its_department_in_ste
     assert_eq!(left, Vec::<Value>::new());
 }
 
-/// What is left of the department in the table of footprints.
 async fn tombstones(lab: &Lab) -> usize {
     lab.rows(footprint::FOOTPRINTS)
         .await
@@ -719,14 +715,14 @@ async fn a_department_that_is_gone_leaves_nothing_behind_however_long_its_carry_
         assert_eq!(queued.len(), 1);
         lab.wait(Duration::from_mins(minutes));
         delivered(&lab, &queued[0], "deleted").await;
-        assert!(told(&lab).await.in_step, "{minutes} minutes");
+        assert!(told(&lab).await.in_step, "after {minutes} minutes");
         lab.finish().await;
-        assert_eq!(tombstones(&lab).await, 0, "{minutes} minutes");
+        assert_eq!(tombstones(&lab).await, 0, "after {minutes} minutes");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_department_that_is_gone_is_not_forgotten_before_its_range_is_told() {
+async fn a_deleted_department_keeps_its_footprint_until_its_range_is_cleared() {
     let lab = prepared("A").await;
     lab.work(&delete()).await.unwrap();
     let queued = carries(&lab).await;
@@ -734,7 +730,7 @@ async fn a_department_that_is_gone_is_not_forgotten_before_its_range_is_told() {
     let waits = told(&lab).await;
     assert!(
         waits.carrying && !waits.missing && !waits.in_step,
-        "{waits:?}: everybody still has its name"
+        "{waits:?}: all people must still have its name"
     );
     delivered(&lab, &queued[0], "deleted").await;
     assert!(told(&lab).await.in_step);

@@ -93,7 +93,6 @@ fn entity() -> Entity {
     Entity::new(EntityKey::new("p", "r").unwrap())
 }
 
-/// An entity with `count` small properties.
 fn many(count: usize) -> Entity {
     (0..count).fold(entity(), |entity, i| entity.with(format!("P{i:03}"), true))
 }
@@ -150,13 +149,11 @@ fn large_ones() -> Vec<Entity> {
     texts.chain([of_texts(252, 0), of_bytes(30, 0)]).collect()
 }
 
-/// Entities at the other limits.
 fn small_ones() -> Vec<Entity> {
     let mut all: Vec<Entity> = [0, 1, 247, 248, 249, 250, 251, 252]
         .into_iter()
         .map(many)
         .collect();
-    // Entities with derived items.
     all.extend(
         [248, 251]
             .into_iter()
@@ -240,7 +237,6 @@ fn any_value() -> impl Strategy<Value = EdmValue> {
     ]
 }
 
-/// Any legal entity.
 fn any_entity() -> impl Strategy<Value = Entity> {
     let key = || "[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}";
     let properties =
@@ -276,7 +272,6 @@ fn any_entity() -> impl Strategy<Value = Entity> {
         .prop_filter("illegal entity", |entity| entity.check().is_ok())
 }
 
-/// The stored entity, `None` if there is none.
 async fn found(lab: &Lab, name: &str, key: &EntityKey) -> Option<Entity> {
     let rows = wide::read(lab.account.tables.as_ref(), &table(name), key, false)
         .await
@@ -284,7 +279,6 @@ async fn found(lab: &Lab, name: &str, key: &EntityKey) -> Option<Entity> {
     rows.joined().map(|row| row.entity)
 }
 
-/// Whether the entity found has exactly the expected content.
 fn is(found: Option<&Entity>, expected: &Entity) -> bool {
     let own = |entity: &Entity| {
         entity
@@ -301,7 +295,6 @@ async fn is_in(lab: &Lab, name: &str, expected: &Entity) -> bool {
     is(found(lab, name, &expected.key).await.as_ref(), expected)
 }
 
-/// Names of all documents in the archives.
 fn left(lab: &Lab) -> Vec<String> {
     let blobs = ["orders", "parts", "surveys"].into_iter().flat_map(|name| {
         let blobs = lab.sim.blobs(&ContainerName::new(name).unwrap());
@@ -323,7 +316,7 @@ fn of(op: &str, field: &str, name: &str, key: &EntityKey) -> Value {
     json!({"op": op, field: name, "pk": key.pk, "rk": key.rk})
 }
 
-/// Whether a job was done; `false` if it failed permanently.
+/// Returns `false` if the job failed permanently.
 async fn done(lab: &Lab, message: &Value) -> Result<bool, Failure> {
     match lab.work(&job(message)).await {
         Ok(Outcome::Done(_)) => Ok(true),
@@ -333,7 +326,6 @@ async fn done(lab: &Lab, message: &Value) -> Result<bool, Failure> {
     }
 }
 
-/// A client writes an entity, which is archived and restored.
 async fn there_and_back(
     lab: &Lab,
     entity: &Entity,
@@ -354,7 +346,7 @@ async fn there_and_back(
     {
         assert!(
             found(lab, source, key).await.is_none(),
-            "{story}: it is in both places"
+            "{story}: the entity is in both places"
         );
         let back = lab
             .work(&job(&of("restore", "archive", archive, key)))
@@ -365,7 +357,7 @@ async fn there_and_back(
             back.unwrap_err().chain()
         );
     } else {
-        assert!(!takes_all, "{story}: it is refused");
+        assert!(!takes_all, "{story}: the job was refused");
         assert!(
             lab.sim.rows(&table("FormerOrders")).is_empty(),
             "{story}: a copy is left"
@@ -373,7 +365,7 @@ async fn there_and_back(
     }
     assert!(
         is_in(lab, source, entity).await,
-        "{story}: it is not what it was"
+        "{story}: the entity has changed"
     );
     let primary = Primary {
         table: table(source),
@@ -392,7 +384,6 @@ async fn there_and_back(
     assert!(left(lab).is_empty(), "{story}");
 }
 
-/// An entity in a few words.
 fn told(entity: &Entity) -> String {
     let names: Vec<&String> = entity.properties.keys().take(5).collect();
     format!(
@@ -408,7 +399,7 @@ fn is_legal_in(source: &str, entity: &Entity) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_at_a_limit_is_archived_and_comes_back() {
+async fn an_entity_at_a_limit_is_archived_and_restored() {
     let lab = lab().await;
     for entity in small_ones() {
         for archive in ARCHIVES
@@ -429,7 +420,7 @@ async fn what_is_at_a_limit_is_archived_and_comes_back() {
 }
 
 #[test]
-fn whatever_a_row_holds_is_archived_and_comes_back() {
+fn any_row_is_archived_and_restored() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -450,7 +441,7 @@ fn whatever_a_row_holds_is_archived_and_comes_back() {
 }
 
 #[tokio::test]
-async fn what_moves_comes_back_or_stays() {
+async fn a_moved_entity_can_be_moved_back_or_stays_in_place() {
     let lab = lab().await;
     for entity in small_ones().into_iter().chain(large_ones()) {
         let (key, story) = (&entity.key, told(&entity));
@@ -474,7 +465,7 @@ async fn what_moves_comes_back_or_stays() {
         );
         assert!(
             !moved || done(&lab, &back).await.unwrap(),
-            "{story}: it does not come back"
+            "{story}: the entity was not restored"
         );
         assert!(found(&lab, "Elsewhere", key).await.is_none(), "{story}");
         assert!(is_in(&lab, "Orders", &entity).await, "{story}");
@@ -484,7 +475,7 @@ async fn what_moves_comes_back_or_stays() {
 }
 
 #[tokio::test]
-async fn what_is_put_is_read_or_refused() {
+async fn a_put_entity_can_be_read_or_is_refused() {
     let lab = lab().await;
     for entity in small_ones() {
         for source in ["Orders", "Parts"] {
@@ -509,7 +500,7 @@ async fn what_is_put_is_read_or_refused() {
 
 /// An encrypted value is longer than its plain text.
 #[tokio::test]
-async fn what_is_encrypted_is_opened_or_refused() {
+async fn an_encrypted_value_can_be_decrypted_or_is_refused() {
     for units in [0, 1, 10_000, 24_000, 32_767, 32_768] {
         let lab = encryption::lab();
         let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Ssn": "x".repeat(units), "Phone": "\u{1}\u{e9}"});
@@ -561,7 +552,7 @@ async fn what_is_encrypted_is_opened_or_refused() {
 
 /// Other programs may write entities that evenkeel does not write.
 #[tokio::test]
-async fn what_could_not_come_back_is_not_archived() {
+async fn an_entity_that_could_not_be_restored_is_not_archived() {
     let lab = lab().await;
     // Azure allows the last one, which is larger than 1 MiB as JSON.
     let heavy = of_bytes(30, 0).with("P029", bytes(32_000));
@@ -582,7 +573,7 @@ async fn what_could_not_come_back_is_not_archived() {
                 .work(&job(&of("archive", "archive", archive, &entity.key)))
                 .await
             else {
-                panic!("{story}: it is archived")
+                panic!("{story}: the entity must not be archived")
             };
             assert_eq!(failure.class, FailureClass::Permanent, "{story}");
             assert!(
@@ -619,7 +610,6 @@ async fn what_could_not_come_back_is_not_archived() {
     assert!(is_in(&lab, "Surveys", &entity).await);
 }
 
-/// A table with one order of `count` properties.
 async fn order_of(count: usize) -> Lab {
     let lab = lab().await;
     lab.account
@@ -630,7 +620,6 @@ async fn order_of(count: usize) -> Lab {
     lab
 }
 
-/// An order with no room for any mark.
 async fn full() -> Lab {
     order_of(252).await
 }
@@ -639,15 +628,14 @@ fn on(op: &str, archive: &str) -> Job {
     job(&of(op, "archive", archive, &entity().key))
 }
 
-/// Asserts that the order is in its table and in no archive.
 async fn is_back(lab: &Lab, expected: &Entity, story: &str) {
     assert!(
         is_in(lab, "Orders", expected).await,
-        "{story}: it is not what it was"
+        "{story}: the entity has changed"
     );
     assert!(
         left(lab).is_empty() && lab.sim.rows(&table("FormerOrders")).is_empty(),
-        "{story}: it is in the archive still"
+        "{story}: the entity is still in the archive"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Large values, disturbed at every operation of every job: no pointer leads nowhere, and no blob belongs to nobody.
+//! Large values, disturbed at every operation of every job: every pointer has a blob, and every blob has a pointer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -57,7 +57,7 @@ const DRAWER: &str = "/mnt/drawer";
 const FIRST: &str = "the first value, which is large";
 const SECOND: &str = "the second value, which is large too";
 
-/// Content types: of a text that a `put` carries, and of the staged value.
+/// Content types of a text in a `put`, and of the staged value.
 const TEXT: &str = "text/plain; charset=utf-8";
 const STAGED_KIND: &str = "image/png";
 
@@ -77,7 +77,6 @@ async fn lab() -> Lab {
     lab
 }
 
-/// What is staged: more than a block.
 fn staged() -> Vec<u8> {
     vec![7; (4 << 20) + 5]
 }
@@ -104,10 +103,9 @@ fn on(op: &str) -> Job {
     }
 }
 
-/// Contents by property.
 type Values = Vec<(&'static str, Vec<u8>)>;
 
-/// A job, the jobs before it, and what is there in the end: table, key, and the contents of Photo and Resume.
+/// A job, the jobs before it, and the final state: table, key, and the contents of Photo and Resume.
 struct Scenario {
     name: &'static str,
     before: fn() -> Vec<Job>,
@@ -318,7 +316,7 @@ async fn prepared(scenario: &Scenario) -> Lab {
     lab
 }
 
-/// Every entity that is no copy, with its table and its primary: those of the tables, and the documents.
+/// Every entity except copies, with its table and its primary: from the tables and the documents.
 async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
     let mut entities = Vec::new();
     for name in ["Staff", "Former"] {
@@ -390,7 +388,6 @@ async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
     entities
 }
 
-/// What a pointer leads to, with its content type, and where that is.
 async fn led_to(lab: &Lab, pointer: &Pointer) -> (String, Option<(Bytes, Option<String>)>) {
     if let Some(container) = &pointer.container {
         let blob = lab
@@ -409,7 +406,7 @@ async fn led_to(lab: &Lab, pointer: &Pointer) -> (String, Option<(Bytes, Option<
         name: pointer.name.clone(),
     };
     let file = lab.sim.files().read(&place).await.unwrap();
-    // A file does not say what it is: its pointer does.
+    // A file has no content type, but its pointer does.
     (
         format!("{DRAWER}/{}", pointer.name),
         file.map(|file| (file.content, pointer.content_type.clone())),
@@ -429,7 +426,6 @@ async fn names(lab: &Lab, of: &str) -> Vec<String> {
         .collect()
 }
 
-/// Every pointer leads to a blob with its content, every blob is pointed to, and no plan finds anything to do.
 async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
     let mut wanted = BTreeSet::new();
     let mut found = Vec::new();
@@ -442,8 +438,9 @@ async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
                 continue;
             };
             let (place, content) = led_to(lab, &pointer).await;
-            let (content, kind) =
-                content.unwrap_or_else(|| panic!("{story}: {property} of {primary} leads nowhere"));
+            let (content, kind) = content.unwrap_or_else(|| {
+                panic!("{story}: {property} of {primary} points to a missing blob")
+            });
             assert_eq!(large::hash(&content), pointer.sha256, "{story}");
             let wanted_kind = if content == staged() {
                 STAGED_KIND
@@ -480,14 +477,11 @@ async fn check(lab: &Lab, scenario: &Scenario, story: &str) {
                 .filter(|name| !name.contains(".json") || name.contains("%values/")),
         );
     }
-    assert_eq!(
-        there, wanted,
-        "{story}: blobs that belong to nobody, or are missing"
-    );
+    assert_eq!(there, wanted, "{story}: orphaned or missing blobs");
     assert_eq!(
         names(lab, STAGING).await,
         Vec::<String>::new(),
-        "{story}: what was staged is left behind"
+        "{story}: a staged blob is left"
     );
     let expected = scenario.after.iter().map(|(table, (pk, rk), values)| {
         let values: Vec<_> = values
@@ -546,7 +540,8 @@ async fn a_staged_value_is_refused_where_its_table_keeps_none_and_nothing_is_wri
     );
 }
 
-/// A job that comes to nothing has read no version of what it names: it deletes what has the hash that it knows, and nothing by a name alone.
+/// A skipped job has not read the version of the blob that it names. It deletes the blob only if that has the hash in
+/// the job.
 #[tokio::test]
 async fn a_skipped_put_deletes_no_staged_blob_that_it_neither_read_nor_knows() {
     for (sha256, stays) in [
@@ -584,7 +579,7 @@ async fn a_skipped_put_deletes_no_staged_blob_that_it_neither_read_nor_knows() {
     }
 }
 
-/// Erases the person; by when the rest goes, and how much that is.
+/// Erases the person. Returns when the remaining values will be deleted, and their number.
 async fn erased(lab: &Lab) -> (Option<jiff::Timestamp>, u64) {
     let mut told = Erasure::default();
     let primary = Primary {
@@ -601,7 +596,7 @@ async fn erased(lab: &Lab) -> (Option<jiff::Timestamp>, u64) {
     )
 }
 
-/// An answer of an earlier job is lost, and everything after it is done in peace.
+/// The answer of an earlier job is lost, and everything after it is undisturbed.
 #[tokio::test]
 async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_second_look_deletes_them()
  {
@@ -626,7 +621,10 @@ async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_s
         }
         stayed += 1;
         let (again, still) = erased(&lab).await;
-        assert_eq!(still, left, "{story}: a second erasure tells the same");
+        assert_eq!(
+            still, left,
+            "{story}: a second erasure must report the same"
+        );
         let until = again.unwrap();
         let wait = Duration::try_from(until.duration_since(lab.now())).unwrap();
         assert!(
@@ -638,7 +636,7 @@ async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_s
         assert_eq!(
             names(&lab, "large").await,
             [""; 0],
-            "{story}: at the time that it told"
+            "{story}: at the reported time"
         );
         assert_eq!(erased(&lab).await, (None, 0), "{story}");
         lab.finish().await;
@@ -646,7 +644,6 @@ async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_s
     assert!(stayed > 2, "values stayed {stayed} times");
 }
 
-/// A laboratory whose archived values lie in another account, with an entity that has one value of one block and one of several.
 async fn over_two_accounts(before: &[&str]) -> Lab {
     let own = "[views.former_photos]";
     let catalog =
@@ -704,7 +701,7 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
             lab.finish().await;
             assert!(
                 lab.read(from, "p", "1").await.is_none(),
-                "{story}: it is still there"
+                "{story}: the entity still exists"
             );
             let entity = lab.read(to, "p", "1").await.unwrap().entity;
             let beside = lab.beside.as_ref().unwrap().account();
@@ -713,7 +710,7 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
                 ("Resume", FIRST.as_bytes().to_vec(), TEXT),
             ] {
                 let pointer = Pointer::of(entity.get(name).unwrap())
-                    .unwrap_or_else(|| panic!("{story}: {name} points nowhere"));
+                    .unwrap_or_else(|| panic!("{story}: {name} has no pointer"));
                 let blobs = if to == "Former" {
                     &beside.blobs
                 } else {
@@ -723,7 +720,8 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
                     .get(&pointer.container.unwrap(), &pointer.name, None)
                     .await
                     .unwrap();
-                let blob = blob.unwrap_or_else(|| panic!("{story}: {name} leads nowhere"));
+                let blob =
+                    blob.unwrap_or_else(|| panic!("{story}: {name} points to a missing blob"));
                 assert!(
                     blob.content == content && blob.properties.content_type == kind,
                     "{story}: {name}"
@@ -740,13 +738,14 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
             assert_eq!(
                 counts,
                 if to == "Former" { (0, 2) } else { (2, 0) },
-                "{story}: blobs of nobody"
+                "{story}: orphaned blobs"
             );
         }
     }
 }
 
-/// The first delivery of a staged entity stops anywhere, a later job writes the entity, and the message comes again.
+/// The first delivery of a staged entity stops at any operation, a later job writes the entity, and the message is
+/// delivered again.
 #[tokio::test]
 async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_was_taken_or_its_condition_is_unmet()
  {
@@ -801,7 +800,7 @@ async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_
             assert_eq!(
                 names(&lab, STAGING).await,
                 Vec::<String>::new(),
-                "{story}: what was staged is left behind"
+                "{story}: a staged blob is left"
             );
             taken += usize::from(gone);
             if !stopped {
@@ -809,7 +808,10 @@ async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_
             }
         }
     }
-    assert!(taken >= 2, "nothing was taken by the first delivery");
+    assert!(
+        taken >= 2,
+        "the first delivery must have removed a staged blob in some run"
+    );
 }
 
 const MAIL: &str = r#"
@@ -845,7 +847,7 @@ source = "Mail"
 to = { kind = "blob", container = "papers", metadata = { subject = "{Subject}" } }
 "#;
 
-/// Letters are none of the view's business, whatever lies in blobs of theirs.
+/// The view does not use letters, even if some of their properties are in blobs.
 #[tokio::test]
 async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     let lab = Lab::with(SMALL, declared(MAIL));
@@ -862,7 +864,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
         job(&json!({"op": "sync", "table": "Mail", "pk": "p", "rk": rk, "thorough": true}))
     };
     let long = |sign: &str| sign.repeat(40_000);
-    // One after the other: a message has room for one.
+    // One after the other, because a message has room for one only.
     lab.work(&put(
         mail("1").with("Kind", "letter").with("Title", long("t")),
         "replace",
@@ -897,7 +899,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     );
     lab.work(&put(invoice("short"), "replace")).await.unwrap();
     assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 1);
-    // What decides whether there is an item is computed from, too.
+    // A property that decides whether there is an item counts as used, too.
     let refused = lab
         .work(&put(
             mail("3").with("Kind", long("k")).with("Title", "short"),
@@ -922,7 +924,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
         refused.chain()
     );
 
-    // A letter becomes an invoice: its title is a pointer by now.
+    // A letter becomes an invoice. Its title is a pointer by now.
     let refused = lab
         .work(&put(mail("1").with("Kind", "invoice"), "merge"))
         .await
@@ -941,9 +943,9 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 2);
 }
 
-/// A filter makes nothing of a pointer, or something, where its value has the sign that it looks for, or has not.
+/// Whether the filter yields something depends on the value, which the pointer does not contain.
 #[tokio::test]
-async fn no_item_is_not_computed_from_a_pointer_either() {
+async fn the_absence_of_an_item_is_not_derived_from_a_pointer() {
     for sign in ["@", "/"] {
         let view = format!(
             "[accounts.main]\nkind = \"embedded\"\npath = \"unused.db\"\n\
@@ -980,7 +982,6 @@ async fn no_item_is_not_computed_from_a_pointer_either() {
     }
 }
 
-/// A client that writes pointers itself.
 #[tokio::test]
 async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {
     let lab = lab().await;
@@ -1014,7 +1015,6 @@ async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {
         "{}",
         foreign.chain()
     );
-    // Its own, which is gone.
     lab.work(&put(&person("Ada").with("Photo", FIRST), "replace"))
         .await
         .unwrap();
@@ -1064,13 +1064,12 @@ async fn every_job_disturbed_at_every_operation_leaves_no_value_behind_and_none_
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
 type Meddler = fn(Lab, Job) -> BoxFuture<'static, ()>;
 
-/// Somebody else brings everything in step that the job may touch.
 fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let archived_values: Vec<String> = other
@@ -1100,7 +1099,7 @@ fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Somebody else gets the same message, since a lease was lost unnoticed, and does the job.
+/// Another worker gets the same message, because a lease was lost unnoticed, and does the job.
 fn does_the_same(other: Lab, job: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move { drop(other.deliver_until_done(&job).await) })
 }
@@ -1131,11 +1130,10 @@ async fn another_worker_in_between_takes_no_value_away_for_good() {
     }
     assert!(
         runs > 160,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
-/// An application deletes what lies under the key of the source.
 fn deletes(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move { drop(other.deliver_until_done(&on("delete")).await) })
 }
@@ -1165,7 +1163,7 @@ async fn a_sync_that_precedes_the_row_and_a_deletion_that_follows_it_leave_no_po
             lab.deliver_until_done(&(scenario.job)()).await;
             lab.faults.calm();
             lab.finish().await;
-            // Either came first.
+            // Either may have come first.
             let after = if entities(&lab).await.is_empty() {
                 None
             } else {
@@ -1191,6 +1189,6 @@ async fn a_sync_that_precedes_the_row_and_a_deletion_that_follows_it_leave_no_po
     }
     assert!(
         runs > 160,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }

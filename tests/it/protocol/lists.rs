@@ -1,4 +1,4 @@
-//! Long lists: those in blobs disturbed at every operation of every job, and those in rows and blobs that are full.
+//! Long lists: those in blobs disturbed at every operation of every job, and full ones in rows and blobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,7 +53,8 @@ row_key = "{Group}"
 set = { Headcount = "count()", Payroll = "sum(Salary)" }
 "#;
 
-/// Three bytes of UTF-8 each, one unit of UTF-16: seventeen members with it take more than one property, and a blob of them is read twice.
+/// Three bytes of UTF-8 each, one unit of UTF-16. Seventeen members with it take more than one property, and a blob of
+/// them is read in two requests.
 const NOTE: usize = 1_900;
 
 async fn lab() -> Lab {
@@ -76,7 +77,6 @@ fn person(rk: &str, name: &str, skill: &str) -> Entity {
         .with("Note", "한".repeat(NOTE))
 }
 
-/// The jobs of these people, done at once.
 async fn come(lab: &Lab, keys: &[String], name: &str, skill: &str) -> Vec<Result<(), Failure>> {
     lab.faults.take_turns();
     for rk in keys {
@@ -103,7 +103,6 @@ type Step = fn(Lab) -> BoxFuture<'static, ()>;
 struct Scenario {
     name: &'static str,
     prepare: Step,
-    /// Whose sync it is.
     rk: &'static str,
 }
 
@@ -158,7 +157,7 @@ fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Leaves a row no room for so many bytes more.
+/// Leaves room for this many bytes in a row.
 async fn fill(lab: &Lab, name: &str, key: (&str, &str), room: usize) {
     let mut row = lab.read(name, key.0, key.1).await.unwrap().entity;
     let mut n = 0;
@@ -183,7 +182,6 @@ async fn fill(lab: &Lab, name: &str, key: (&str, &str), room: usize) {
         .unwrap();
 }
 
-/// What a list says: its members and their tokens, read by simple means.
 type Listed = BTreeMap<Vec<String>, String>;
 
 async fn lines(lab: &Lab, story: &str, container: &str, name: &str) -> Listed {
@@ -238,7 +236,6 @@ fn in_row(story: &str, row: &Entity) -> Listed {
         .collect()
 }
 
-/// Lists, groups and footprints are what the employees make them.
 async fn check(lab: &Lab, story: &str) {
     let mut wanted: BTreeMap<(&str, String), BTreeSet<Vec<String>>> = BTreeMap::new();
     let people = lab.rows("Employees").await;
@@ -273,7 +270,7 @@ async fn check(lab: &Lab, story: &str) {
             assert_eq!(
                 row.entity.get("ek_count"),
                 Some(&EdmValue::Int64(count)),
-                "{story}: the row says another number of members"
+                "{story}: the row has a wrong count of members"
             );
             if place == "Groups" {
                 let figures = ["Headcount", "Payroll"].map(|name| row.entity.get(name).cloned());
@@ -323,7 +320,7 @@ async fn check(lab: &Lab, story: &str) {
         let plan = lab.engine.plan(&primary).await.unwrap();
         assert!(
             plan.in_step,
-            "{story}: a second plan finds work to do: {plan}"
+            "{story}: a second pass would still change something: {plan}"
         );
         let recorded = lab
             .account
@@ -393,13 +390,12 @@ async fn every_change_of_a_list_in_a_blob_disturbed_at_every_operation_converges
     }
     assert!(
         runs > 100,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
-/// Eight come at once to a list whose row has room for some of them.
 #[tokio::test]
-async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_leave() {
+async fn members_are_added_while_they_fit_and_all_can_be_removed() {
     let keys: Vec<String> = (800..808).map(|n| n.to_string()).collect();
     for (place, key, room) in [
         ("Lists", ("list", "King"), 12_000),
@@ -425,11 +421,14 @@ async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_l
             );
             out.push(rk);
         }
-        assert!((2..8).contains(&out.len()), "{place}: {out:?} have failed");
+        assert!(
+            (2..8).contains(&out.len()),
+            "{place}: {out:?} must not fail"
+        );
         let members = in_row(place, &lab.read(place, key.0, key.1).await.unwrap().entity).len();
         assert_eq!(members, 9 - out.len(), "{place}");
 
-        // Whoever leaves makes room.
+        // A member that leaves makes room.
         lab.remove("Sales", "000").await;
         lab.work(&sync("Sales", "000")).await.unwrap();
         lab.work(&sync("Sales", out[0])).await.unwrap();
@@ -443,9 +442,9 @@ async fn members_that_a_full_row_has_room_for_come_the_others_fail_and_all_may_l
     }
 }
 
-/// A member of a full list becomes longer: it leaves, and does not come back.
+/// A member of a full list becomes longer: it is removed, and not added again.
 #[tokio::test]
-async fn a_member_that_no_longer_fits_leaves_its_list() {
+async fn a_member_that_no_longer_fits_is_removed_from_its_list() {
     let lab = lab().await;
     people(&lab, 0..2, "King", "").await;
     let shorter = person("001", "King", "").with("Note", "n");
@@ -486,7 +485,7 @@ async fn a_member_that_no_longer_fits_leaves_its_list() {
     );
 }
 
-/// A list in a blob that takes more than half of the share of memory for lists, three times over.
+/// A list in a blob that takes more than half of the memory for lists, three times over.
 async fn long_list(lab: &Lab, skill: &str) {
     const MEMBERS: u64 = 1_700;
     let (container, name) = (
@@ -560,11 +559,15 @@ async fn changes_of_long_lists_run_one_at_a_time() {
     for ended in join_all(jobs.iter().map(|job| lab.work(job))).await {
         ended.unwrap();
     }
-    assert_eq!(waited.load(Ordering::SeqCst), 2, "two wait for the first");
+    assert_eq!(
+        waited.load(Ordering::SeqCst),
+        2,
+        "two must wait for the first"
+    );
     let (least, held) = (3 * (3 << 20), most.load(Ordering::SeqCst));
     assert!(
         (least..2 * least).contains(&held),
-        "{held} bytes are held at once"
+        "{held} bytes were held at the same time"
     );
 }
 
@@ -622,7 +625,7 @@ async fn another_worker_who_changes_the_same_list_at_every_operation_loses_nothi
     }
     assert!(
         runs > 80,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -640,7 +643,6 @@ member = ["{RowKey}"]
 property = "Ids"
 "#;
 
-/// The list lies in the partition `100%25`.
 #[tokio::test]
 async fn a_list_beside_primaries_whose_partition_key_is_escaped_follows_them() {
     let lab = Lab::with(SMALL, declared(BESIDE));

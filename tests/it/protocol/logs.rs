@@ -28,10 +28,9 @@ table = "ByEmail"
 partition_key = "email_{PartitionKey}"
 row_key = "{Email|lower}"
 "#;
-/// Later than any job here ends, disturbed or not.
+/// More operations than any job here has, disturbed or not.
 const LATEST: u64 = 24;
 
-/// A laboratory without views, and one with.
 fn labs() -> [Lab; 2] {
     [LOG.to_owned(), format!("{LOG}{VIEW}")].map(|catalog| Lab::with(SMALL, declared(&catalog)))
 }
@@ -49,11 +48,15 @@ fn archive(rk: &str) -> Job {
     job(&json!({"op": "archive", "archive": "former_log", "pk": "Sales", "rk": rk}))
 }
 
-/// How many lines each version of each employee has.
 async fn lines(lab: &Lab) -> BTreeMap<(String, String), usize> {
     let mut lines = BTreeMap::new();
     for line in lab.lines().await {
-        let text = |name: &str| line[name].as_str().expect("every line has it").to_owned();
+        let text = |name: &str| {
+            line[name]
+                .as_str()
+                .expect("every line has this property")
+                .to_owned()
+        };
         *lines
             .entry((text("RowKey"), text("ek_source_etag")))
             .or_default() += 1;
@@ -72,7 +75,7 @@ async fn one_line_each(lab: &Lab, people: &[&str], story: &str) {
     for rk in people {
         assert!(
             lab.read("Employees", "Sales", rk).await.is_none(),
-            "{story}: {rk} is still there"
+            "{story}: {rk} still exists"
         );
     }
 }
@@ -85,7 +88,6 @@ async fn operations(views: usize, people: &[&str]) -> u64 {
     lab.faults.counted()
 }
 
-/// All at once.
 async fn archived(lab: &Lab, people: &[&str]) {
     lab.faults.take_turns();
     let jobs: Vec<Job> = people.iter().map(|rk| archive(rk)).collect();
@@ -159,7 +161,7 @@ async fn lines_that_travel_together_and_arrive_at_any_time_are_there_once() {
     }
 }
 
-/// Records of lines are named by the whole key.
+/// The record of a line is named after the whole key.
 #[tokio::test]
 async fn events_with_one_row_key_in_several_partitions_have_a_line_each() {
     let partitions = ["Sales", "Trade", "Works"];
@@ -208,7 +210,7 @@ async fn two_appends_of_one_start_that_arrive_at_any_time_leave_one_line_each() 
     }
 }
 
-/// The version that is written while the append of the one before is under way has its line, and none has two.
+/// A version that is written during the append of the previous one gets its line, and no version gets two.
 #[tokio::test]
 async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
     let mut both = 0_u32;
@@ -242,19 +244,20 @@ async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
                 let written = lab.last_client_write.lock().unwrap().is_some();
                 assert!(
                     kept || logged || !written,
-                    "{story}: what the client wrote is lost"
+                    "{story}: the client's write is lost"
                 );
                 both += u32::from(lines.len() == 2);
             }
         }
     }
-    assert!(both > 0, "no version was written in between");
+    assert!(both > 0, "a version must be written in between in some run");
 }
 
-/// Two jobs of one event in two workers. The one takes the entity away and removes its record while the other, which has read the same version,
-/// has yet to record its own line, alone or in a transaction with others' whose lines are then tried one by one.
+/// Two jobs of one event in two workers. The first deletes the entity and the record of its line. The second has read
+/// the same version, but has not yet recorded its own line, alone or in a transaction with others whose lines are then
+/// tried one by one.
 #[tokio::test]
-async fn two_workers_that_have_read_one_version_leave_one_line_of_it() {
+async fn two_workers_that_read_one_version_append_one_line() {
     let mut raced = 0;
     for people in [&["1"][..], &["1", "2"]] {
         for ahead in 0..30 {
@@ -281,7 +284,7 @@ async fn two_workers_that_have_read_one_version_leave_one_line_of_it() {
                     .chain(others)
                     .map(Result::unwrap)
                     .collect();
-                // It had read the entity, and found it gone when it came to write.
+                // The second worker had read the entity, but found it deleted when it wrote.
                 let came_second = |outcome: &Outcome| matches!(outcome, Outcome::Skipped { summary, .. } if summary.extra_rounds > 0);
                 raced += usize::from(ended.iter().any(came_second));
                 one_line_each(
@@ -298,5 +301,5 @@ async fn two_workers_that_have_read_one_version_leave_one_line_of_it() {
             }
         }
     }
-    assert!(raced > 0, "the two never raced");
+    assert!(raced > 0, "the two workers must race in some run");
 }

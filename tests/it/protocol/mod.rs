@@ -1,15 +1,14 @@
 //! The reconcile protocol on a simulated account: every job, disturbed at every one of its operations.
 //!
-//! Each scenario is run once undisturbed to count its operations, then once for every operation and every
-//! disturbance: the worker crashes, the store refuses, the answer is lost, the request arrives much later,
-//! or another worker runs a whole job in between. Whatever happened, after redelivery and the rechecks
-//! the derived data must be what an independent recomputation gives, the footprints must list exactly that,
-//! and no plan may find anything to do.
+//! Each scenario is run once undisturbed to count its operations, then once for every operation and every disturbance: the worker
+//! crashes, the store refuses, the answer is lost, the request arrives much later, or another worker runs a whole job in between.
+//! After redelivery and the rechecks, derived data must always equal an independent recomputation, the footprints must list exactly
+//! these items, and no plan may find anything to do.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that meets an unexpected error has failed"
+    reason = "an unexpected error fails the test"
 )]
 
 mod chained;
@@ -51,9 +50,9 @@ use serde_json::json;
 use sweep::Sweep;
 use world::{Disturbance, Lab, SHAPE, SMALL};
 
-/// Pairs of operations of one scenario at which two disturbances strike, about.
+/// Approximate number of pairs of operations of one scenario at which two disturbances strike.
 const MOST_PAIRS: u64 = 600;
-/// What comes in pairs: a crash after each kind of doubt, and doubt upon doubt.
+/// The pairs: a crash after each kind of uncertainty, and two uncertain requests in a row.
 const PAIRS: [(Disturbance, Disturbance); 4] = [
     (Disturbance::Crash, Disturbance::Crash),
     (Disturbance::LoseAnswer, Disturbance::Crash),
@@ -82,7 +81,7 @@ async fn undisturbed(scenario: &Scenario, shape: Shape) -> u64 {
     operations
 }
 
-/// Runs every case of a sweep over every scenario's operations: how many runs there were, and in how many a request arrived late.
+/// Runs every case of a sweep for all scenarios. Returns the number of runs, and of those with a late request.
 async fn swept(shape: Shape, sweep_of: fn(u64) -> Sweep) -> (u32, u32) {
     let (mut runs, mut arrivals) = (0, 0);
     for scenario in all() {
@@ -115,7 +114,7 @@ async fn every_job_disturbed_at_every_operation_converges() {
     let (runs, _) = swept(SHAPE, Sweep::at_once).await;
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -124,7 +123,7 @@ async fn every_write_of_every_job_that_arrives_late_at_whatever_moment_does_no_h
     let (runs, arrivals) = swept(SMALL, Sweep::of_arrivals).await;
     assert!(
         runs > 500 && arrivals > 500,
-        "only {runs} runs, {arrivals} with an arrival: the sweep has lost its scenarios"
+        "only {runs} runs, {arrivals} with an arrival: the sweep must run all scenarios"
     );
 }
 
@@ -133,8 +132,8 @@ async fn every_job_disturbed_twice_converges() {
     let mut runs = 0_u32;
     for scenario in all() {
         let operations = undisturbed(&scenario, SMALL).await;
-        // A job of many operations would make as many pairs as all the others together: of its gaps some are tried at each
-        // operation, others at the next.
+        // A job of many operations would make as many pairs as all the others together. So only some of its gaps are
+        // tried at each operation, others at the next.
         let stride = (operations * operations).div_ceil(MOST_PAIRS);
         for (first, second) in PAIRS {
             for at in 1..=operations {
@@ -161,7 +160,7 @@ async fn every_job_disturbed_twice_converges() {
     }
     assert!(
         runs > 5_000,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -194,16 +193,16 @@ async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
         assert_eq!(
             left.is_some(),
             archived_already,
-            "{story}: only what was created anew stays"
+            "{story}: only the recreated entity must remain"
         );
     }
 }
 
-/// A run that knows it has not deleted takes its word back that it has copied, as the last thing it does. Where that request
-/// arrives when the job is long done, what is derived from the copy is seen to all the same, also where the run has stopped right
-/// after it.
+/// A run that knows it has not deleted the source withdraws its claim on the copy as its last operation. Even if that
+/// request arrives long after the job, and even if the run stopped right after it, the items of the copy must be
+/// checked again.
 #[tokio::test]
-async fn a_copy_that_is_reopened_long_after_its_job_is_looked_at_again() {
+async fn a_copy_that_is_reopened_long_after_its_job_is_rechecked() {
     let shape = Shape {
         former_index: true,
         ..SMALL
@@ -237,14 +236,18 @@ async fn a_copy_that_is_reopened_long_after_its_job_is_looked_at_again() {
             }
         }
     }
-    assert!(late > 0, "no run sent anything after it was throttled");
+    assert!(
+        late > 0,
+        "some run must send a request after it was throttled"
+    );
 }
 
-/// A run that doubts announces, though another one has closed already, and stops: its announcement arrives when the job is long done.
+/// An uncertain run announces although another one has closed already, and stops. Its announcement arrives long after
+/// the job.
 #[tokio::test]
-async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
+async fn a_late_announcement_of_an_uncertain_run_is_rechecked() {
     let scenario = named("put that merges one property");
-    // No key changes: nothing is announced before the primary is written.
+    // No key changes, so that nothing is announced before the primary is written.
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "FirstName": "Augusta"});
     let job =
         world::job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": "merge"}));
@@ -276,12 +279,12 @@ async fn what_a_run_in_doubt_announces_long_after_its_job_is_looked_at_again() {
             .await;
         }
     }
-    assert!(stopped > 0, "no run stopped");
+    assert!(stopped > 0, "some run must stop");
 }
 
-/// A restore announces that the archived row goes, and finds the key taken before it hears an answer.
+/// A restore announces the delete of the archived row, and finds the key taken before it gets an answer.
 #[tokio::test]
-async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
+async fn an_announcement_before_a_refused_restore_is_rechecked() {
     let shape = Shape {
         former_index: true,
         ..SMALL
@@ -307,25 +310,25 @@ async fn what_was_announced_before_a_restore_was_refused_is_looked_at_again() {
             }
         }
     }
-    assert!(refused > 0, "no restore was refused");
+    assert!(refused > 0, "some restore must be refused");
 }
 
-/// A run stops right after a request that arrives in the end, its message is given up, and what somebody sends again from the poison
-/// queue is a new message, of which nobody knows that it was delivered before.
+/// A run stops right after a request that arrives at the end, and its message is given up. A requeue from the poison
+/// queue makes a new message, without any trace of the earlier delivery.
 #[tokio::test]
-async fn what_a_job_has_sent_before_it_was_given_up_is_looked_at_again() {
+async fn a_late_request_of_a_job_that_was_given_up_is_rechecked() {
     let shape = Shape {
         former_index: true,
         ..SMALL
     };
     let mut runs = 0_u32;
-    // A job by condition is about many, and nobody knows which it was at: docs/jobs.md says how they are brought in step.
+    // A job by condition is for many entities, and it is unknown which one was under way. docs/jobs.md describes how
+    // they are settled.
     for scenario in all()
         .into_iter()
         .filter(|scenario| !matches!((scenario.job)(), Job::DeleteWhere(_) | Job::ArchiveWhere(_)))
     {
         let operations = undisturbed(&scenario, shape).await;
-        // Each in its turn: there are many operations.
         for (at, (name, meddle)) in (1..=operations).zip(scenarios::meddlers().into_iter().cycle())
         {
             let lab = prepared(&scenario, shape).await;
@@ -366,7 +369,7 @@ async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing(
                 lab.finish().await;
                 let story = format!("{}, {name} before operation {at}", scenario.name);
                 oracle::check(&lab, &story).await;
-                // These overwrite and delete what came before them, as they were asked to.
+                // These overwrite and delete earlier changes on purpose.
                 if !matches!(
                     (scenario.job)(),
                     Job::Put(_) | Job::Delete { .. } | Job::Erase(_) | Job::DeleteWhere(_)
@@ -379,6 +382,6 @@ async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing(
     }
     assert!(
         runs > 200,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }

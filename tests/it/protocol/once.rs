@@ -1,7 +1,7 @@
-//! One job acts once: what a request may have done unheard is not done again to what was created since.
+//! One job acts once: a request whose answer is lost must not be repeated on an entity that was created since.
 //!
-//! The account has the decorators that it has in the program, so that a deletion whose answer is lost is repeated by them. Between the two
-//! attempts a client creates the entity anew, under the same key.
+//! The account has the decorators of production, so that they repeat a delete whose answer is lost. Between the two
+//! attempts a client recreates the entity under the same key.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use serde_json::json;
 use crate::protocol::oracle;
 use crate::protocol::world::{Disturbance, Lab, SMALL, employee, job, sync, table};
 
-/// What an employee is derived into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Items {
-    /// Nothing that lies in its own partition: it is deleted by a request of its own, which is repeated where it goes unanswered.
+    /// No item is in its own partition: the employee is deleted by a single request, which is repeated if it gets no
+    /// answer.
     Apart,
-    /// Something that does: it is deleted in a transaction with it, which is not repeated.
+    /// An item is in its own partition: both are deleted in a transaction, which is not repeated.
     Beside,
 }
 use Items::{Apart, Beside};
@@ -66,7 +66,6 @@ fn first() -> Entity {
     employee("1", "first@contoso.com", "First")
 }
 
-/// An employee who is in step.
 async fn settled(items: Items) -> Lab {
     let lab = Lab::decorated(SMALL, items.catalog(), Grouping::Together);
     lab.write(first()).await;
@@ -74,7 +73,6 @@ async fn settled(items: Items) -> Lab {
     lab
 }
 
-/// The same, whose account has no decorators.
 async fn bare() -> Lab {
     let lab = Lab::with(SMALL, Apart.catalog());
     lab.write(first()).await;
@@ -82,14 +80,16 @@ async fn bare() -> Lab {
     lab
 }
 
-/// Whether a first delivery sends a deletion as this operation, which arrives when it is settled, and stops.
+/// Sends a first delivery's delete at this operation, which arrives at `settle`, and stops the worker. Returns whether
+/// it stopped there.
 async fn stops_amid_its_deletion(lab: &Lab, job: &Job, at: u64) -> bool {
     lab.faults.arm(at, Disturbance::ArriveLater(1_000));
     lab.faults.arm(at + 1, Disturbance::Crash);
     lab.deliver(job, 1).await.is_none() && lab.faults.named(at) == Some("Delete Entity")
 }
 
-/// Late requests arrive before this operation. An employee who is gone by that is created anew: tells whether.
+/// Late requests arrive before this operation. If the employee is deleted by that, it is recreated. Returns a flag for
+/// this.
 fn late_deletion(lab: &Lab, then: u64) -> Arc<AtomicBool> {
     let (other, arrived) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
     let late = Arc::clone(&arrived);
@@ -105,7 +105,8 @@ fn late_deletion(lab: &Lab, then: u64) -> Arc<AtomicBool> {
     arrived
 }
 
-/// The source is deleted, its answer is lost, a client creates the entity anew, and what comes then is refused as `then` says.
+/// The source is deleted, the answer is lost, a client recreates the entity, and the next request is refused as `then`
+/// specifies.
 fn unheard(lab: &Lab, then: Option<ErrorClass>) {
     let other = lab.of_another_worker();
     lab.faults.lose_the_deletion_of(
@@ -115,13 +116,11 @@ fn unheard(lab: &Lab, then: Option<ErrorClass>) {
     );
 }
 
-/// A client creates the entity anew, a minute later than anything before.
 async fn anew(lab: &Lab) {
     lab.wait(Duration::from_mins(1));
     lab.write(employee("1", "anew@contoso.com", "Anew")).await;
 }
 
-/// What there is is derived, and nothing else.
 async fn in_step(lab: &Lab, story: &str) {
     if lab.engine.catalog().views.len() > 1 {
         return oracle::check(lab, story).await;
@@ -135,7 +134,7 @@ async fn in_step(lab: &Lab, story: &str) {
         let plan = lab.engine.plan(&primary).await.unwrap();
         assert!(
             plan.in_step,
-            "{story}: a second plan finds work to do: {plan}"
+            "{story}: a second pass would still change something: {plan}"
         );
         wanted.extend(
             email(lab, "Employees", pk)
@@ -158,7 +157,6 @@ async fn email(lab: &Lab, name: &str, pk: &str) -> Option<String> {
         .and_then(|row| row.entity.text("Email").map(str::to_owned))
 }
 
-/// The address that an archive has.
 async fn former(lab: &Lab, archive_name: &str) -> Option<String> {
     match archive_name {
         FILE_ARCHIVE => lab
@@ -169,7 +167,6 @@ async fn former(lab: &Lab, archive_name: &str) -> Option<String> {
     }
 }
 
-/// What was created anew lives, and is in step.
 async fn lives(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -177,14 +174,14 @@ async fn lives(lab: &Lab, story: &str) {
     assert_eq!(
         email(lab, "Employees", "Sales").await.as_deref(),
         Some("anew@contoso.com"),
-        "{story}: live data was taken away"
+        "{story}: live data was deleted"
     );
     in_step(lab, story).await;
 }
 
-/// How the repetition is refused.
+/// The answers to the repeated delete.
 const REFUSALS: [Option<ErrorClass>; 5] = [
-    // As the service does: it is at another ETag.
+    // The real answer of the service: the entity has another ETag.
     None,
     Some(ErrorClass::Unauthorised),
     Some(ErrorClass::Permanent),
@@ -204,7 +201,7 @@ async fn an_archive_job_takes_nobody_away_who_was_created_after_its_unheard_dele
         assert_eq!(
             email(&lab, "FormerEmployees", "Sales").await.as_deref(),
             Some("first@contoso.com"),
-            "{story}: what was archived is gone"
+            "{story}: the archived entity is lost"
         );
     }
 }
@@ -220,7 +217,7 @@ async fn a_move_leaves_what_it_has_moved_and_who_was_created_after_its_unheard_d
         assert_eq!(
             email(&lab, "Employees", "Ops").await.as_deref(),
             Some("first@contoso.com"),
-            "{story}: what was moved is nowhere"
+            "{story}: the moved entity is lost"
         );
     }
 }
@@ -241,9 +238,9 @@ async fn a_delete_job_deletes_nobody_who_was_created_after_its_unheard_deletion(
     }
 }
 
-/// The clocks say nothing: all happens within the second that queues tell.
+/// The clocks decide nothing, because everything happens within one second of the queue's clock.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_not_heard_leaves_another_version_alone_whatever_the_clocks_say() {
+async fn a_run_without_an_answer_leaves_another_version_alone_whatever_the_clocks() {
     for job in [delete(), archive(&[]), move_away()] {
         let lab = settled(Apart).await;
         let other = lab.of_another_worker();
@@ -278,7 +275,7 @@ async fn an_etag_that_was_asked_for_is_asked_of_the_version_that_goes() {
         )
         .await;
 
-        // An update that races, every request of the job heard: it is at another version than the one that was asked for.
+        // A racing update while all answers arrive: the entity has another version than the one that the job read.
         let operations = settled(Apart)
             .await
             .operations_of(&on(archive_name, &[]))
@@ -340,16 +337,17 @@ async fn a_copy_of_a_version_that_is_gone_is_taken_back() {
     assert!(skipped > 4, "only {skipped} runs met an update");
 }
 
-/// An earlier delivery has asked to delete what it had copied, and stopped. Its request arrives while the next one is at work, which finds
-/// the copy there and must not take it for its own: its own deletion fails for sure, and says nothing of the earlier one.
+/// An earlier delivery has sent the delete of what it had copied, and stopped. The request arrives during the next
+/// delivery. That finds the copy and must not take it for its own: its own delete certainly fails, which proves nothing
+/// about the earlier one.
 #[tokio::test]
-async fn what_an_earlier_delivery_of_a_put_writes_after_a_later_one_has_ended_is_followed() {
+async fn late_writes_of_an_earlier_put_delivery_are_followed() {
     let lab = Lab::new();
     let put = job(
         &json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "new@contoso.com", "LastName": "King"}}),
     );
     lab.deliver(&put, 2).await.unwrap().unwrap();
-    // Another writer's content and its sync; then the earlier run's write, which ends before its pass.
+    // Another writer's content and its sync; then the write of the earlier run, which stops before its pass.
     lab.write(employee("1", "another@contoso.com", "King"))
         .await;
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -393,14 +391,14 @@ async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_
                 }
             }
         }
-        assert!(created > 2, "created anew {created} times only");
+        assert!(created > 2, "recreated only {created} times");
     }
 }
 
-/// Two jobs archive one version. The second one has written its copy over that of the first one, whose deletion arrives then: what is created
-/// after that is not archived over it.
+/// Two jobs archive one version. The second has overwritten the copy of the first, and then the delete of the first
+/// arrives. An entity that is created after that is not archived over it.
 #[tokio::test]
-async fn a_copy_over_that_of_another_job_stands_for_both() {
+async fn a_copy_over_another_jobs_copy_protects_both_from_overwriting() {
     for to in ["former", FILE_ARCHIVE] {
         let job = on(to, &[]);
         let operations = settled(Apart).await.operations_of(&job).await;
@@ -425,13 +423,13 @@ async fn a_copy_over_that_of_another_job_stands_for_both() {
                 }
             }
         }
-        assert!(created > 2, "created anew {created} times only");
+        assert!(created > 2, "recreated only {created} times");
     }
 }
 
-/// `Put Message` may be repeated by whoever sends it. The double is delivered for the first time when the job is long done.
+/// A sender may repeat `Put Message`. The duplicate is delivered for the first time long after the job.
 #[tokio::test]
-async fn a_doubled_message_takes_nobody_away_who_was_created_since() {
+async fn a_duplicate_message_does_not_delete_a_newer_entity() {
     for id in [None, Some("leaver-4711")] {
         for (op, wait) in [
             ("delete", 60),
@@ -440,7 +438,7 @@ async fn a_doubled_message_takes_nobody_away_who_was_created_since() {
             ("archive", 1),
             ("move", 1),
         ] {
-            // Within some seconds of its sending the clocks say nothing: then it is the id that tells.
+            // Within some seconds after sending, the clocks decide nothing, and only the job id does.
             if wait < 60 && id.is_none() {
                 continue;
             }
@@ -492,9 +490,9 @@ async fn a_doubled_message_takes_nobody_away_who_was_created_since() {
     }
 }
 
-/// What was written just before a job was sent is what it means, though the queue service's clock is some seconds behind.
+/// A write just before the job was sent is meant by the job, although the queue service's clock is some seconds behind.
 #[tokio::test]
-async fn a_first_delivery_does_what_it_was_sent_for_also_where_the_clocks_differ() {
+async fn a_first_delivery_does_its_job_even_if_the_clocks_differ() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for behind in [0, 1, 9] {
         let lab = Lab::of(SMALL);
@@ -513,7 +511,7 @@ async fn a_first_delivery_does_what_it_was_sent_for_also_where_the_clocks_differ
     }
 }
 
-/// Queues keep no order: a put that was sent before a delete may run long after that was sent.
+/// Queues do not keep order: a put that was sent before a delete may run long after the delete was sent.
 #[tokio::test]
 async fn a_delete_deletes_what_an_older_put_has_written_late_and_leaves_what_a_later_one_wrote() {
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "anew@contoso.com", "FirstName": "Ada", "LastName": "King"});
@@ -550,7 +548,6 @@ async fn a_delete_deletes_what_an_older_put_has_written_late_and_leaves_what_a_l
     }
 }
 
-/// The e-mail address of the employee in an archive.
 async fn archived(lab: &Lab, archive: &str) -> Option<String> {
     let entity = match archive {
         BLOB_ARCHIVE | FILE_ARCHIVE => lab.document("1").await,
@@ -562,17 +559,16 @@ async fn archived(lab: &Lab, archive: &str) -> Option<String> {
     entity.and_then(|entity| entity.text("Email").map(str::to_owned))
 }
 
-/// A put of the employee with this address.
 fn put(email: &str) -> serde_json::Value {
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "FirstName": "Ada", "LastName": "King"});
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// Two archive jobs of one key: the first archives one version, which comes back, and the other one the next. Then the first is delivered
-/// again. Nothing in the archive names it any more, and the clocks say nothing: what is there was put by a job that is older than both.
+/// Two archive jobs of one key: the first archives one version, which is restored, and the second archives the next
+/// version. Then the first is delivered again. The archive no longer names it, and the clocks decide nothing: the
+/// present content was put by a job that is older than both.
 #[tokio::test]
-async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_what_another_has_archived_since()
- {
+async fn a_redelivered_archive_job_does_not_overwrite_a_newer_archived_version() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
         for (earlier, ahead) in [(0, 0), (30, 0), (3_600, 0), (0, 90), (30, 90)] {
             let story = format!(
@@ -624,17 +620,17 @@ async fn an_archive_job_that_is_delivered_again_takes_nothing_into_the_place_of_
             assert_eq!(
                 archived(&lab, archive).await.as_deref(),
                 Some("second@contoso.com"),
-                "{story}: what was archived was written over"
+                "{story}: the archived entity was overwritten"
             );
             lives(&lab, &story).await;
         }
     }
 }
 
-/// A first delivery that has read one version stands still, wherever it stands, while a job that was sent before it archives the next one.
+/// A first delivery that has read one version is delayed at any operation, while a job that was sent before it archives
+/// the next version.
 #[tokio::test]
-async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_another_has_archived_meanwhile()
- {
+async fn a_delayed_archive_job_does_not_overwrite_a_newer_archived_version() {
     for (archive, restored) in [
         ("former", false),
         (BLOB_ARCHIVE, false),
@@ -697,9 +693,9 @@ async fn an_archive_job_that_was_held_up_takes_nothing_into_the_place_of_what_an
     }
 }
 
-/// A delivery that comes again finds what the first one, which is under way still, has done between any two of its reads.
+/// A redelivery finds what the first delivery, which still runs, has done between any two of its reads.
 #[tokio::test]
-async fn an_archive_job_that_is_delivered_again_knows_what_its_first_delivery_does_meanwhile() {
+async fn a_redelivered_archive_job_recognizes_its_running_first_delivery() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
         for at in 1..8 {
             let lab = settled(Apart).await;
@@ -726,10 +722,10 @@ async fn an_archive_job_that_is_delivered_again_knows_what_its_first_delivery_do
     }
 }
 
-/// What another job of the same second has archived, and somebody has brought back, is not this one's to take away once more.
+/// An entity that another job of the same second archived, and that was restored since, must not be archived again by
+/// this job.
 #[tokio::test]
-async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_from_another_of_the_same_second()
- {
+async fn a_redelivered_archive_job_leaves_an_entity_restored_from_another_job() {
     let lab = Lab::with(SMALL, Apart.catalog());
     lab.write(employee("1", "anew@contoso.com", "Anew")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -750,7 +746,7 @@ async fn an_archive_job_that_is_delivered_again_leaves_what_was_brought_back_fro
     lives(&lab, "two archive jobs of one second and their restores").await;
 }
 
-/// How far the clocks of the queues and of the tables are off, in seconds.
+/// Offsets of the queues' and the tables' clock, in seconds.
 const SERVICE_CLOCKS: [(i64, i64); 8] = [
     (0, 0),
     (3, 0),
@@ -762,7 +758,6 @@ const SERVICE_CLOCKS: [(i64, i64); 8] = [
     (-30, 60),
 ];
 
-/// A laboratory whose services have clocks of their own, with an employee who is in step.
 async fn services_apart((queues, tables): (i64, i64)) -> Lab {
     let lab = Lab::with(SMALL, Apart.catalog());
     let seconds = jiff::SignedDuration::from_secs;
@@ -774,7 +769,7 @@ async fn services_apart((queues, tables): (i64, i64)) -> Lab {
     lab
 }
 
-/// Delivers a message again until it ends otherwise than for the moment, by a worker that has other work meanwhile.
+/// Redelivers a message until its failure is not temporary, to a worker that has other work in between.
 async fn delivered_again(lab: &Lab, message: &mut (Job, Delivery)) -> Result<Outcome, Failure> {
     loop {
         message.1.dequeue_count += 1;
@@ -791,10 +786,9 @@ async fn delivered_again(lab: &Lab, message: &mut (Job, Delivery)) -> Result<Out
     }
 }
 
-/// A delivery that comes again does not know whether an earlier one has done the job: what the clocks of the services tell it decides.
+/// A redelivery does not know whether an earlier one has done the job. The services' clocks decide.
 #[tokio::test]
-async fn a_delivery_that_comes_again_leaves_what_was_created_since_however_far_the_services_clocks_differ()
- {
+async fn a_redelivery_leaves_newer_entities_despite_different_clocks() {
     let archive = json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "1"});
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for clocks in SERVICE_CLOCKS {
@@ -820,10 +814,10 @@ async fn a_delivery_that_comes_again_leaves_what_was_created_since_however_far_t
     }
 }
 
-/// What was written before a job was sent is what it means, though a client that writes and sends at once is a second ahead of what a
-/// delivery that comes again can tell.
+/// A write before the job was sent is meant by the job, although the time of a client that writes and sends at once may
+/// be a second ahead of what a redelivery can determine.
 #[tokio::test]
-async fn a_job_does_what_it_was_sent_for_however_far_the_services_clocks_differ() {
+async fn a_job_is_done_however_far_the_services_clocks_differ() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for clocks in SERVICE_CLOCKS {
         for (deliveries, before) in [(1, 0), (2, 3)] {
@@ -841,13 +835,15 @@ async fn a_job_does_what_it_was_sent_for_however_far_the_services_clocks_differ(
     }
 }
 
-/// A worker that has just started has heard few answers: it asks again when it knows better, and leaves nothing undone for not knowing.
+/// A worker that has just started has seen few answers. It retries when it knows the clocks better, and leaves nothing
+/// undone because of that.
 #[tokio::test]
-async fn a_delivery_that_comes_again_to_a_new_worker_does_what_it_was_sent_for() {
+async fn a_redelivery_to_a_new_worker_does_its_job() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for clocks in SERVICE_CLOCKS {
         let lab = services_apart(clocks).await;
-        // Written and sent within the time that the first answers of the next worker leave open.
+        // The write and the message are less than a second apart. From its first answers, the next worker cannot order
+        // them.
         lab.wait(Duration::from_millis(300));
         lab.write(first()).await;
         let mut message = lab.queued(&delete).await;
@@ -868,9 +864,9 @@ async fn a_delivery_that_comes_again_to_a_new_worker_does_what_it_was_sent_for()
     }
 }
 
-/// A client changes what has arrived and what is about to go, between any two requests of the move.
+/// A client changes the copy and the original between any two requests of the move.
 #[tokio::test]
-async fn a_move_writes_over_nothing_that_was_changed_where_it_goes() {
+async fn a_move_does_not_overwrite_a_changed_destination() {
     let mut met = 0;
     for at in 1..=bare().await.operations_of(&move_away()).await {
         let lab = bare().await;
@@ -908,12 +904,12 @@ async fn a_move_writes_over_nothing_that_was_changed_where_it_goes() {
             "{story}"
         );
     }
-    assert!(met > 0, "nothing was changed in time");
+    assert!(met > 0, "some change must arrive in time");
 }
 
-/// An older put runs late, a client merges into what it has left, and the delete that was sent before both comes last.
+/// An older put runs late, a client merges into its result, and the delete that was sent before both comes last.
 #[tokio::test]
-async fn what_a_client_merges_into_an_older_puts_entity_is_left_alone() {
+async fn a_delete_leaves_what_a_client_merged_into_an_older_puts_entity() {
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "anew@contoso.com", "FirstName": "Ada", "LastName": "King"});
     let put = json!({"op": "put", "table": "Employees", "entity": entity});
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
@@ -950,9 +946,9 @@ async fn what_a_client_merges_into_an_older_puts_entity_is_left_alone() {
     }
 }
 
-/// The first delivery has copied and not deleted; then a client changes both, and the next delivery comes.
+/// The first delivery has copied but not deleted. Then a client changes both, and the next delivery comes.
 #[tokio::test]
-async fn a_move_that_comes_again_writes_over_nothing_that_was_changed_where_it_goes() {
+async fn a_redelivered_move_does_not_overwrite_a_changed_destination() {
     let mut met = 0;
     for at in 1..=bare().await.operations_of(&move_away()).await {
         let lab = bare().await;
@@ -987,5 +983,5 @@ async fn a_move_that_comes_again_writes_over_nothing_that_was_changed_where_it_g
             "{story}"
         );
     }
-    assert!(met > 0, "every delivery has deleted");
+    assert!(met > 0, "some delivery must not delete");
 }

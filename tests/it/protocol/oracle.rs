@@ -1,4 +1,4 @@
-//! What must hold in the end, by the simulation's oracle: a second, simple implementation of what is derived.
+//! The expected end state, by the simulation's oracle: a second, simple computation of derived data.
 
 use evenkeel_account::company::TABLES;
 use evenkeel_model::job::Primary;
@@ -6,7 +6,6 @@ use evenkeel_simulation::oracle::{Tables, judge};
 
 use crate::protocol::world::{Lab, table};
 
-/// Derived rows, footprints and plans agree with the primaries.
 pub(crate) async fn check(lab: &Lab, story: &str) {
     let mut tables = Tables::new();
     for name in TABLES {
@@ -21,13 +20,12 @@ pub(crate) async fn check(lab: &Lab, story: &str) {
         let plan = lab.engine.plan(&primary).await.unwrap();
         assert!(
             plan.in_step,
-            "{story}: a second plan finds work to do: {plan}"
+            "{story}: a second pass would still change something: {plan}"
         );
     }
     one_line_each(lab, story).await;
 }
 
-/// No version of an entity has two lines.
 pub(crate) async fn one_line_each(lab: &Lab, story: &str) {
     let mut seen = std::collections::BTreeSet::new();
     for line in lab.lines().await {
@@ -42,7 +40,8 @@ pub(crate) async fn one_line_each(lab: &Lab, story: &str) {
     }
 }
 
-/// What the meddling client wrote is in the table, under its key or the one it was moved to, or in an archive.
+/// Checks that the last write of the meddling client is in the table, under its key or the one it was moved to, or in
+/// an archive.
 pub(crate) async fn nothing_lost(lab: &Lab, story: &str) {
     let last = lab.last_client_write.lock().unwrap().clone();
     let Some((rk, email)) = last else { return };

@@ -1,5 +1,5 @@
-//! Whatever is declared and whatever happens: random catalogs, entities and changes, without faults. In the end derived data is
-//! what this file computes by itself, from the primaries as its own model has them, and no plan finds anything to do.
+//! Random catalogs, entities and changes, without faults. At the end derived data must equal what this file computes
+//! from its own model of the primaries, and no plan may find anything to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,24 +14,21 @@ use serde_json::{Value, json};
 use crate::protocol::world::{Lab, SMALL, declared, job, table};
 
 type Properties = BTreeMap<String, EdmValue>;
-/// Rows by table, PartitionKey and RowKey.
 type Rows = BTreeMap<(String, String, String), Properties>;
 
-/// The tables of primaries. What lies in `Copies` was derived, and is derived from.
+/// The tables of primaries. `Copies` has derived rows, and views of these.
 const SOURCES: [&str; 3] = ["One", "Two", "Copies"];
-/// Where large values lie, and whose.
 const CONTAINERS: [(&str, &str); 3] = [
     ("large-one", "One"),
     ("large-two", "Two"),
     ("large-former", "Former"),
 ];
-/// Properties beyond those of a row.
 const MANY: usize = 300;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Index,
-    /// In the partition of its primaries.
+    /// An index in the partition of its primaries.
     OwnIndex,
     List,
     OwnList,
@@ -39,14 +36,13 @@ enum Kind {
     Set,
 }
 
-/// A view.
 #[derive(Debug, Clone)]
 struct View {
     kind: Kind,
     source: usize,
-    /// Its partition key has B in it.
+    /// Its partition key contains B.
     by_b: bool,
-    /// It is for those with `B == "x"` only, or for those that have N.
+    /// It has a condition: `B == "x"`, or that N exists.
     when: usize,
     select: Option<Vec<&'static str>>,
     /// Its copies are primaries of further views.
@@ -109,7 +105,7 @@ impl View {
             )
             .unwrap(),
             Kind::Index | Kind::OwnIndex => {
-                // A copy is one row, whatever its primary is.
+                // A copy is one row, even of a wide primary.
                 let select = self
                     .select
                     .clone()
@@ -168,7 +164,6 @@ fn catalog(views: &[View], wide: bool, large: bool) -> evenkeel_model::catalog::
     declared(&toml)
 }
 
-/// What happens.
 #[derive(Debug, Clone)]
 enum Step {
     Put {
@@ -180,7 +175,7 @@ enum Step {
     Archive(Place),
     Restore(Place),
     Move(Place, Place),
-    /// An application writes its own table, and tells of it or does so only in the end.
+    /// An application writes directly, with a message at once or only at the end.
     Write {
         at: Place,
         entity: Properties,
@@ -194,7 +189,6 @@ enum Step {
     Backfill(usize),
 }
 
-/// A table of primaries, a PartitionKey and a RowKey.
 type Place = (usize, &'static str, &'static str);
 
 fn place() -> impl Strategy<Value = Place> {
@@ -262,7 +256,7 @@ fn view() -> impl Strategy<Value = View> {
         any::<bool>(),
     )
         .prop_map(|(kind, source, by_b, when, select, chained)| {
-            // Only the keys of the sources are those that there are targets for.
+            // Only keys of the sources have a target entity.
             let source = if kind == Kind::Set {
                 source % 2
             } else {
@@ -279,7 +273,6 @@ fn view() -> impl Strategy<Value = View> {
         })
 }
 
-/// The primaries as they should be.
 #[derive(Default)]
 struct Model {
     primaries: Rows,
@@ -291,7 +284,6 @@ fn key((source, pk, rk): Place) -> (String, String, String) {
     (SOURCES[source].to_owned(), pk.to_owned(), rk.to_owned())
 }
 
-/// Where a test may go wrong with a story.
 struct Run {
     lab: Lab,
     model: Model,
@@ -299,7 +291,6 @@ struct Run {
 }
 
 impl Run {
-    /// Does a job, and says whether it was done.
     async fn work(&self, json: Value) -> bool {
         match self.lab.work(&job(&json)).await {
             Ok(Outcome::Done(_)) => true,
@@ -388,7 +379,7 @@ impl Run {
                     self.model.primaries.insert(key(to), entity);
                 }
             }
-            // A client of a wide table sends jobs.
+            // The client of a wide table sends jobs instead.
             Step::Write { .. } | Step::Remove { .. } if self.wide => {}
             Step::Write {
                 at,
@@ -440,7 +431,7 @@ impl Run {
         }
     }
 
-    /// Only a wide table takes many properties.
+    /// Only a wide table can have many properties.
     fn narrow(&self, entity: &mut Properties) {
         if !self.wide {
             entity.retain(|name, _| !name.starts_with('Q'));
@@ -448,11 +439,11 @@ impl Run {
     }
 }
 
-/// What should be derived, computed from scratch: copies, lists and groups under their keys, and what is set on targets.
+/// The expected derived data, computed from scratch: copies, lists and groups by key, and properties set on targets.
 fn expected(views: &[View], primaries: &Rows, wide: bool) -> Rows {
     let mut rows = Rows::new();
     let mut copies = Rows::new();
-    // What is copied into `Copies` is derived first, and then derived from.
+    // The rows in `Copies` are derived first, and are then primaries.
     for chained in [false, true] {
         for (n, view) in views
             .iter()
@@ -482,7 +473,6 @@ fn expected(views: &[View], primaries: &Rows, wide: bool) -> Rows {
     rows
 }
 
-/// Where the item of a primary lies, and what it says there.
 fn item(
     n: usize,
     view: &View,
@@ -495,7 +485,7 @@ fn item(
     }
     if view.kind == Kind::Set {
         let value = text(entity, "A")?;
-        // The entities of b do not exist.
+        // Targets exist for `a` only.
         return (pk == "a").then(|| {
             (
                 ("Targets".to_owned(), "t".to_owned(), format!("{pk}_{rk}")),
@@ -555,14 +545,13 @@ fn item(
     })
 }
 
-/// Adds an item to what others have there.
 fn add(rows: &mut Rows, kind: Kind, at: (String, String, String), row: Properties) {
     let Some(there) = rows.get_mut(&at) else {
         rows.insert(at, row);
         return;
     };
     match kind {
-        Kind::Index | Kind::OwnIndex => panic!("{at:?} twice"),
+        Kind::Index | Kind::OwnIndex => panic!("duplicate {at:?}"),
         Kind::Set => there.extend(row),
         Kind::List | Kind::OwnList => {
             let mut members = members(there);
@@ -592,8 +581,8 @@ fn members(row: &Properties) -> BTreeSet<Vec<String>> {
         .unwrap_or_default()
 }
 
-/// What is there: derived rows, and the primaries and archived entities, the rows of each put together.
-/// Large values are told by their content; a blob that nothing points to is one too many.
+/// The actual derived rows, primaries and archived entities, each assembled from its rows. Large values appear by their
+/// content. A blob without a pointer is an error.
 async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
     let mut blobs = BTreeMap::new();
     for (container, _) in CONTAINERS {
@@ -645,7 +634,7 @@ async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
                 .map(|(name, value)| (name.clone(), told(value)))
                 .collect();
             if is_list {
-                // In a normal form: as a set.
+                // Lists are compared as sets.
                 properties = Properties::from([(
                     "List".to_owned(),
                     json!(members(&properties)).to_string().into(),
@@ -668,7 +657,7 @@ async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
     assert_eq!(
         blobs.into_keys().collect::<BTreeSet<_>>(),
         pointed,
-        "blobs are what is pointed to"
+        "the blobs must match the pointers"
     );
     (derived, primaries, archived)
 }

@@ -1,7 +1,9 @@
-//! One to many under disturbance: what a department says is carried to its people, whoever comes, goes or changes meanwhile.
+//! Range overlays under disturbance: a department's properties are carried to its people, while people and departments
+//! are created, deleted and changed.
 //!
-//! Each story is told undisturbed, then disturbed at each operation of its job: by faults, and by another worker that does whole
-//! jobs in between. In the end everybody says what their department does, computed anew, and no plan finds anything to do.
+//! Each story runs undisturbed, then disturbed at each operation of its job: by faults, and by another worker that does
+//! whole jobs in between. At the end everybody has the properties of its department, computed separately, and no plan
+//! finds anything to do.
 
 use std::time::Duration;
 
@@ -29,14 +31,14 @@ fn table_ref(name: &str) -> TableRef {
     }
 }
 
-/// Where departments lie, and which views there are beside theirs.
+/// The table of the departments, and additional views.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// In a table of their own.
+    /// A table of their own.
     Apart,
-    /// The same, and everybody is filed by their department's name.
+    /// A table of their own, and a view of people by the name of their department.
     Followed,
-    /// Among their people, in the very range that they mean; and their manager's name is set on them.
+    /// The partition of their people, within their own range. The name of their manager is set on them.
     Together,
 }
 
@@ -51,7 +53,6 @@ impl Layout {
         }
     }
 
-    /// The table and the row key of a department.
     fn department(self) -> (&'static str, &'static str) {
         if self == Self::Together {
             ("Employees", "e0")
@@ -73,10 +74,10 @@ impl Layout {
     }
 }
 
-/// The manager of a department that lies among its people.
 const MANAGER: &str = "e2";
 
-/// Departments say their name to everybody in their partition whose row key begins with their prefix; everybody is filed by it.
+/// Departments set their name on everybody in their partition whose row key begins with their prefix. A view has
+/// everybody by that name.
 fn catalog(layout: Layout) -> Catalog {
     let view = |name: &str, source: &str, kind| {
         let name = ViewName::new(name).unwrap();
@@ -174,7 +175,6 @@ async fn department(lab: &Lab, name: &str, prefix: &str) {
     let entity = Entity::new(EntityKey::new("Sales", rk).unwrap())
         .with("Name", name)
         .with("Prefix", prefix);
-    // What a view has set there stays.
     lab.account
         .tables
         .apply(&table(home), &TableOperation::InsertOrMerge(entity))
@@ -198,7 +198,6 @@ fn sync(table: &str, rk: &str) -> Job {
 
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
 
-/// Four people of a department that has said its name; another one whom it does not mean.
 fn settled(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         department(&lab, "Sales", "e").await;
@@ -211,7 +210,6 @@ fn settled(lab: Lab) -> BoxFuture<'static, ()> {
     })
 }
 
-/// A job, and the state that it meets.
 fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
     let (home, rk) = layout.department();
     [
@@ -308,7 +306,6 @@ fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
     ]
 }
 
-/// What somebody else does in between: a client writes, and another worker does the jobs.
 fn meddlers() -> [(&'static str, Step); 6] {
     [
         ("somebody new", |lab| {
@@ -354,7 +351,7 @@ fn meddlers() -> [(&'static str, Step); 6] {
     ]
 }
 
-/// Does what is left to do; then everybody says what their department does.
+/// Does everything that is left, and checks that everybody has the name of its department.
 async fn agrees(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
@@ -372,7 +369,7 @@ async fn agrees(lab: &Lab, story: &str) {
             assert_eq!(
                 row.entity.text("Department"),
                 None,
-                "{story}: a department says nothing to itself"
+                "{story}: a department must not set its name on itself"
             );
             let manager = lab
                 .read("Employees", "Sales", MANAGER)
@@ -391,7 +388,7 @@ async fn agrees(lab: &Lab, story: &str) {
         assert_eq!(
             row.entity.text("Email"),
             Some(rk),
-            "{story}: what others keep there stays"
+            "{story}: properties of others must remain"
         );
         filed.extend(said.map(|said| (said.to_owned(), format!("Sales_{rk}"))));
     }
@@ -404,7 +401,6 @@ async fn agrees(lab: &Lab, story: &str) {
             .collect();
         assert_eq!(found, filed, "{story}");
     }
-    // What is told is settled, and what is settled is told.
     let recorded = lab
         .read(footprint::FOOTPRINTS, &format!("{home}~Sales"), one)
         .await;
@@ -509,7 +505,7 @@ async fn what_an_earlier_delivery_writes_after_a_later_one_has_ended_is_followed
         let lab = Lab::with(SMALL, catalog(layout));
         settled(lab.clone()).await;
         lab.deliver(&layout.carry(), 2).await.unwrap().unwrap();
-        // The write of a run whose message the later delivery has deleted: the same content, at a new ETag.
+        // The write of a run whose message the later delivery has deleted: the same content with a new ETag.
         let again = TableOperation::Merge(
             Entity::new(EntityKey::new("Sales", "e1").unwrap()),
             IfMatch::Any,
@@ -539,7 +535,7 @@ async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
         .await
         .unwrap()
         .unwrap();
-    // What a pass under the old catalog has sent, at the version that it read.
+    // A request of a pass under the old catalog, at the version that it read.
     let late = TableOperation::Merge(
         before.entity.clone().with("Department", "Sales"),
         IfMatch::Matches(before.etag),
@@ -555,8 +551,8 @@ async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
     );
 }
 
-/// A worker with an older catalog, in which the view is retired, clears the department's row as well. Its run is not acknowledged, and
-/// the next delivery finds the department's footprint closed by that catalog.
+/// A worker with an older catalog, in which the view is retired, clears the department's row, too. Its run is not
+/// acknowledged, and the next delivery finds that catalog's close in the department's footprint.
 #[tokio::test]
 async fn what_an_older_catalog_closes_in_a_range_is_in_step_after_the_next_delivery() {
     let layout = Layout::Together;
@@ -648,7 +644,7 @@ async fn what_is_carried_arrives_whatever_fails_at_every_operation() {
     }
     assert!(
         runs > 500,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -664,7 +660,7 @@ async fn what_is_carried_arrives_whoever_does_what_in_between_at_every_operation
                         let lab = Lab::with(SMALL, catalog(layout));
                         prepare(lab.clone()).await;
                         lab.faults.arm(at, Disturbance::Meddle);
-                        // And then a request that is given up and arrives when much else has happened.
+                        // Then a request that is given up arrives much later.
                         if let Some(late) = late {
                             lab.faults.arm(late, Disturbance::ArriveLater(6));
                         }
@@ -685,6 +681,6 @@ async fn what_is_carried_arrives_whoever_does_what_in_between_at_every_operation
     }
     assert!(
         runs > 1_000,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }

@@ -1,4 +1,4 @@
-//! Rechecks of one primary that race for it.
+//! Rechecks of one primary that race with each other.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,6 @@ fn recheck() -> Recheck {
     }
 }
 
-/// Delivers a recheck until it is done.
 async fn look(lab: &Lab, recheck: &Recheck) {
     let mut delivery = lab.delivery();
     let work = Work::Recheck(recheck.clone());
@@ -60,8 +59,8 @@ async fn look(lab: &Lab, recheck: &Recheck) {
     }
 }
 
-/// A pass has stopped with its announcement open, and several workers have rechecks of its primary at once: each run that meets the
-/// announcement of another queues a recheck. So there must not be more of them afterwards, or they would never end.
+/// A pass has stopped with its announcement open, and several workers recheck its primary at once. Each run that meets
+/// the announcement of another one queues a recheck. Their number must not grow, or they would never end.
 #[tokio::test(start_paused = true)]
 async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were() {
     let operations = {
@@ -92,7 +91,7 @@ async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were(
         let after = lab.rechecks().await.len() - before;
         assert!(
             after <= EACH * WORKERS,
-            "{after} rechecks in the place of {}, stopped at operation {at}",
+            "{after} rechecks instead of {}, stopped at operation {at}",
             EACH * WORKERS
         );
         queued += after;
@@ -103,10 +102,10 @@ async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were(
         )
         .await;
     }
-    assert!(queued > 0, "nobody raced");
+    assert!(queued > 0, "some rechecks must race");
 }
 
-/// Employees who leave at once: rechecks that are queued at the same time share a message.
+/// Employees are deleted at once. Rechecks that are queued at the same time share a message.
 #[tokio::test(start_paused = true)]
 async fn rechecks_of_all_who_leave_together_share_messages() {
     let everybody: Vec<String> = (100..250).map(|number| number.to_string()).collect();
@@ -148,16 +147,16 @@ async fn rechecks_of_all_who_leave_together_share_messages() {
     assert_eq!(
         (lists.concat().len(), leavers.len()),
         (150, 150),
-        "each is looked at once"
+        "each must be rechecked once"
     );
     lab.finish().await;
     assert!(
         lab.rows(FOOTPRINTS).await.is_empty(),
-        "nothing is left of them"
+        "no footprint may be left"
     );
 }
 
-/// Where another worker was faster, a recheck leaves the primary to it, and another one in its place.
+/// If another worker was faster, a recheck leaves the primary to that worker, with another recheck in its place.
 #[tokio::test]
 async fn a_recheck_that_gives_way_leaves_nothing_undone() {
     let recheck = recheck();
@@ -166,7 +165,6 @@ async fn a_recheck_that_gives_way_leaves_nothing_undone() {
         at += 1;
         let lab = Lab::of(SHAPE);
         lab.work(&put("ada@contoso.com")).await.unwrap();
-        // Its first announcement.
         lab.faults.arm(5, Disturbance::Crash);
         assert!(lab.deliver(&put("countess@contoso.com"), 1).await.is_none());
         lab.faults.calm();
@@ -193,16 +191,17 @@ async fn a_recheck_that_gives_way_leaves_nothing_undone() {
             break;
         }
     }
-    assert!(gave_way > 0, "it never gave way");
+    assert!(gave_way > 0, "the recheck must give way in some run");
 }
 
-/// A recheck gives way to a faster pass, which may have looked before it wrote: what it has changed it looks at again itself.
+/// A recheck gives way to a faster pass. That may have read before this one wrote, so that the recheck must check its
+/// own changes again.
 #[tokio::test]
 async fn a_recheck_that_has_changed_something_leaves_it_to_no_later_one() {
     changed_by_a_recheck(SMALL, &[]).await;
 }
 
-/// So it is where what it wrote was another primary's.
+/// The same holds if it changed another primary's item.
 #[tokio::test]
 async fn a_recheck_that_has_taken_a_key_over_leaves_it_to_no_later_one() {
     changed_by_a_recheck(
@@ -215,10 +214,10 @@ async fn a_recheck_that_has_taken_a_key_over_leaves_it_to_no_later_one() {
     .await;
 }
 
-/// Rechecks that race with another worker, at every operation, where these employees hold the address of the job before.
+/// Rechecks that race with another worker at every operation. These employees hold the address of the job before.
 async fn changed_by_a_recheck(shape: Shape, holders: &[&str]) {
     let (recheck, countess) = (recheck(), put("countess@contoso.com"));
-    // No item beside it loses its own race.
+    // No item in its partition, which would lose its own race.
     let prepared = async || {
         let mut catalog = catalog(shape);
         catalog.views.retain(|name, _| name.as_str() == "by_email");
@@ -279,7 +278,7 @@ async fn changed_by_a_recheck(shape: Shape, holders: &[&str]) {
             );
             assert!(
                 derived.is_subset(&wanted),
-                "{story}: {derived:?}, and {wanted:?} are wanted"
+                "{story}: {derived:?}, expected {wanted:?}"
             );
             assert_eq!(addresses(&derived), addresses(&wanted), "{story}");
         }

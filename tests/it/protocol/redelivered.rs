@@ -1,4 +1,4 @@
-//! Jobs that are delivered again: after a delivery that ended half-way, or beside one that is held up.
+//! Jobs that are delivered again: after a delivery that ended half-way, or during one that is delayed.
 
 use std::time::Duration;
 
@@ -9,25 +9,24 @@ use serde_json::{Value, json};
 use crate::protocol::oracle;
 use crate::protocol::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, sync};
 
-/// A client's change of an employee, with its sync, after which the employee satisfies no condition any more.
+/// A client's change of an employee, with its sync, after which the employee no longer satisfies the condition.
 #[derive(Debug, Clone, Copy)]
-enum Since {
+enum ClientChange {
     Renamed,
     Deleted,
 }
 
-async fn happens(lab: &Lab, since: Since) {
+async fn happens(lab: &Lab, since: ClientChange) {
     match since {
-        Since::Renamed => {
+        ClientChange::Renamed => {
             lab.write(employee("1", "ada@contoso.com", "Lovelace"))
                 .await;
         }
-        Since::Deleted => lab.remove("Sales", "1").await,
+        ClientChange::Deleted => lab.remove("Sales", "1").await,
     }
     lab.work(&sync("Sales", "1")).await.unwrap();
 }
 
-/// An archive with views, and two employees to be archived.
 async fn two() -> Lab {
     two_of(Shape {
         former_index: true,
@@ -57,7 +56,7 @@ async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_h
             Disturbance::Throttle,
             Disturbance::LoseAnswer,
         ] {
-            for since in [Since::Renamed, Since::Deleted] {
+            for since in [ClientChange::Renamed, ClientChange::Deleted] {
                 let story = format!("{disturbance:?} at operation {at}, then {since:?}");
                 let lab = two().await;
                 lab.faults.arm(at, disturbance);
@@ -86,10 +85,9 @@ async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_h
     }
 }
 
-/// A later delivery is done amid the earlier one, and a client creates the entity anew, before each operation of the earlier one.
+/// Before each operation of the earlier delivery, a later delivery is done and a client recreates the entity.
 #[tokio::test]
-async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_later_one_had_ended()
-{
+async fn a_delayed_delivery_leaves_an_entity_created_after_a_later_delivery() {
     let to = |archive: &str| json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"});
     let moving = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "1"});
     for message in [
@@ -126,7 +124,7 @@ async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_la
                 let live = lab.read("Employees", "Sales", "1").await;
                 assert!(
                     live.is_some_and(|row| row.entity.text("Email") == Some("anew@contoso.com")),
-                    "{story}: taken away"
+                    "{story}: the entity was deleted"
                 );
                 assert_eq!(kept(&lab, &message).await, ["first@contoso.com"], "{story}");
                 oracle::check(&lab, &story).await;
@@ -135,10 +133,10 @@ async fn a_delivery_that_is_held_up_takes_nobody_away_who_was_created_after_a_la
     }
 }
 
-/// Another run is done amid the first one, before each of its operations. Both are right as soon as both have ended: what the first one
-/// wrote after the other had looked, the other has taken from the footprint.
+/// Another run is done before each operation of the first one. Derived data must be right as soon as both have ended:
+/// the second run has taken from the footprint what the first one wrote after the second had read.
 #[tokio::test]
-async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
+async fn two_concurrent_runs_leave_nothing_to_a_recheck() {
     let put = |email: &str, last_name: &str| {
         let entity =
             json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "LastName": last_name});
@@ -158,7 +156,6 @@ async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
     ];
     let mut runs = 0_u32;
     for first in all.iter().chain([&sync("Sales", "1")]) {
-        // The second of two moves finds its new key taken.
         for second in all
             .iter()
             .filter(|second| *first != moving || **second != moving)
@@ -196,9 +193,9 @@ async fn two_runs_over_one_employee_leave_nothing_to_a_second_look() {
     assert!(runs > 100, "only {runs} runs");
 }
 
-/// A run that loses every round leaves what it has written to its next delivery, and to no recheck.
+/// A run that loses every round leaves its changes to its next delivery, and queues no recheck.
 #[tokio::test]
-async fn a_run_that_gives_up_leaves_nothing_to_a_second_look() {
+async fn a_run_that_gives_up_queues_no_recheck() {
     let put = |email: String| {
         let entity =
             json!({"PartitionKey": "Sales", "RowKey": "1", "Email": email, "LastName": "Other"});
@@ -238,15 +235,16 @@ async fn a_run_that_gives_up_leaves_nothing_to_a_second_look() {
     assert!(gave_up > 10, "only {gave_up} runs gave up");
 }
 
-/// One who was copied, and satisfies no condition any more when a sweep tries again, goes nevertheless.
+/// An employee that was copied, but no longer satisfies the condition when the sweep tries again, is archived
+/// nevertheless.
 #[tokio::test]
-async fn an_archiving_by_condition_that_loses_its_races_is_whole() {
+async fn a_sweep_that_loses_its_races_archives_the_copied_entities() {
     let archive =
         job(&json!({"op": "archive_where", "archive": "former", "when": "LastName == \"King\""}));
     let mut moved = 0;
     for apart in 2..=16 {
         for at in 1..=3 * apart {
-            // Without views the archive is not read by a first delivery.
+            // Without views a first delivery does not read the archive.
             let lab = two_of(SMALL).await;
             for round in 0..5 {
                 lab.faults.arm(at + round * apart, Disturbance::Meddle);
@@ -283,7 +281,7 @@ async fn an_archiving_by_condition_that_loses_its_races_is_whole() {
             moved += usize::from(archived.is_some());
         }
     }
-    assert!(moved > 0, "nobody was archived");
+    assert!(moved > 0, "an employee must be archived in some run");
 }
 
 async fn settled(shape: Shape) -> Lab {
@@ -293,7 +291,6 @@ async fn settled(shape: Shape) -> Lab {
     lab
 }
 
-/// The addresses of the employee where a job has brought them.
 async fn kept(lab: &Lab, message: &Value) -> Vec<String> {
     let rows = match message["archive"].as_str() {
         Some(LOG_ARCHIVE) => {

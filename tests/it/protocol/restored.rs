@@ -1,8 +1,8 @@
-//! What others set on an entity, and what becomes of it while that is away: a restored or moved entity says what they say by then, and
-//! keeps what is its own.
+//! Properties that others set on an entity that is archived for a while: a restored or moved entity has their present
+//! values, and keeps its own properties.
 //!
-//! An employee has a department, which speaks to a range, and a mentor, who speaks to one. Each change of theirs meets an archived
-//! employee; then the way back is told undisturbed, and disturbed at each of its operations.
+//! An employee has a department, which has a range, and a mentor, who has a single protégé. Each change of theirs
+//! happens while the employee is archived. Then the restore runs undisturbed, and disturbed at each of its operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +74,6 @@ fn mentor(name: &str, pupil: &str) -> Entity {
     entity("m1").with("Name", name).with("Pupil", pupil)
 }
 
-/// A client writes an entity and sends a sync of it, which is done with all that it queues.
 async fn written(lab: &Lab, name: &str, entity: Entity) {
     let key = entity.key.clone();
     lab.account
@@ -103,7 +102,6 @@ fn on(archive: &str, op: &str, pk: &str) -> Job {
     job(&json!({"op": op, "archive": archive, "pk": pk, "rk": "1"}))
 }
 
-/// An employee with a department and a mentor.
 async fn settled() -> Lab {
     let lab = lab().await;
     written(&lab, "Employees", entity("1").with("Email", "ada")).await;
@@ -117,7 +115,6 @@ async fn settled() -> Lab {
     lab
 }
 
-/// The employee is archived, and something changes.
 async fn away(archive: &str, change: Change) -> Lab {
     let lab = settled().await;
     lab.work(&on(archive, "archive", "Sales")).await.unwrap();
@@ -128,7 +125,6 @@ async fn away(archive: &str, change: Change) -> Lab {
 
 type Change = fn(Lab) -> BoxFuture<'static, ()>;
 
-/// What the others do meanwhile.
 fn changes() -> [(&'static str, Change); 7] {
     [
         ("nothing", |_| Box::pin(async {})),
@@ -155,7 +151,8 @@ fn changes() -> [(&'static str, Change); 7] {
     ]
 }
 
-/// Does what is left to do; then every employee says what its department and its mentor say, and what is its own.
+/// Does everything that is left, and checks that every employee has the properties of its department and its mentor,
+/// and its own.
 async fn agrees(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
@@ -224,7 +221,7 @@ async fn a_restored_entity_says_what_others_say_by_then() {
             let (lab, story) = (away(archive, change).await, format!("{name}, {archive}"));
             lab.work(&on(archive, "restore", "Sales")).await.unwrap();
             agrees(&lab, &story).await;
-            // Their owners have them again, and take them away.
+            // Their owners have these properties again, and remove them.
             deleted(&lab, "Departments", "department").await;
             deleted(&lab, "Mentors", "m1").await;
             agrees(&lab, &format!("{story}, then both go")).await;
@@ -249,7 +246,7 @@ async fn a_restored_entity_says_what_others_say_by_then_whatever_fails_at_every_
     }
     assert!(
         runs > 100,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
@@ -300,11 +297,12 @@ async fn an_archive_keeps_what_others_have_set_and_whose_it_is() {
     assert_eq!(
         restored.get("ek_owner_mentor"),
         None,
-        "until its mentor says it anew: {restored:?}"
+        "until its mentor's next carry: {restored:?}"
     );
 }
 
-/// A view or a client writes on the archived row, and a client on the entity that is back, between any two requests of the restore.
+/// A view or a client writes to the archived row, and a client to the restored entity, between any two requests of the
+/// restore.
 #[tokio::test]
 async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_meanwhile() {
     const OWNER: &str = r#"{"v":1,"source":{"table":"Departments","pk":"Sales","rk":"other"},"token":"t","set":["Note"]}"#;
@@ -371,7 +369,7 @@ async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_
                 }
             }
         }
-        assert!(met > 0, "{who}: nothing was written in time");
+        assert!(met > 0, "{who}: some write must arrive in time");
     }
 }
 
@@ -393,7 +391,6 @@ source = "Staff"
 to = { kind = "file", dir = "/mnt/drawer" }
 "#;
 
-/// An archived member of the staff.
 async fn of_staff(catalog: Catalog, archive: &str) -> Lab {
     let lab = Lab::with(SMALL, catalog);
     lab.account
@@ -453,7 +450,7 @@ fn erasure() -> Job {
     job(&json!({"op": "erase", "table": "Employees", "pk": "Sales", "rk": "1"}))
 }
 
-/// The table of an archive's source was given another name.
+/// The source table of an archive was renamed.
 #[tokio::test]
 async fn what_was_archived_under_the_former_name_of_its_source_is_restored_replaced_and_erased() {
     for archive in ["papers", "drawer"] {
@@ -497,7 +494,7 @@ async fn what_was_archived_under_the_former_name_of_its_source_is_restored_repla
     }
 }
 
-/// As two names of one folder, or of one account, bring about.
+/// This happens if one folder or account is known under two names.
 #[tokio::test]
 async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
     for archive in ["papers", "drawer"] {
@@ -523,7 +520,7 @@ async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
         }
         assert!(
             lab.read("Employees", "Sales", "1").await.is_some(),
-            "{archive}: it stays where it is"
+            "{archive}: the document must stay in place"
         );
         assert!(
             matches!(lab.work(&erasure()).await, Ok(Outcome::Done(_))),
@@ -536,7 +533,7 @@ async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
         assert_eq!(
             document(&lab, archive).await,
             theirs,
-            "{archive}: it is none of the erased entity's"
+            "{archive}: the document does not belong to the erased entity"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A table by date under disturbance: it is dropped when every row of it is in a file, once, and not before.
+//! A table by date under disturbance: it is dropped when every row of it is in exactly one file, and not before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,7 +81,6 @@ fn drop_table(cursor: &Value) -> Job {
     job(&json!({"op": "drop_table", "table": TABLE, "cursor": cursor}))
 }
 
-/// A file below the table's folder.
 async fn file(lab: &Lab, to: &TableArchive, name: &str) -> Option<Vec<u8>> {
     let name = BlobName::new(format!("{TABLE}/{name}")).unwrap();
     match to {
@@ -105,7 +104,6 @@ async fn file(lab: &Lab, to: &TableArchive, name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The rows of each file that `complete.json` counts, and how many rows it counts.
 async fn files(lab: &Lab, to: &TableArchive, run: &str, story: &str) -> (Vec<Vec<Value>>, u64) {
     let complete = file(lab, to, &format!("{run}/complete.json"))
         .await
@@ -128,14 +126,12 @@ async fn files(lab: &Lab, to: &TableArchive, run: &str, story: &str) -> (Vec<Vec
     (files, complete["rows"].as_u64().unwrap())
 }
 
-/// Whether each row of a table that was filled was even, by its key.
 fn rows() -> BTreeMap<String, Value> {
     (0..ROWS)
         .map(|n| (format!("{n:05}"), json!(n % 2 == 0)))
         .collect()
 }
 
-/// The same of the rows in files.
 fn found(files: Vec<Vec<Value>>, story: &str) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for row in files.into_iter().flatten() {
@@ -143,12 +139,12 @@ fn found(files: Vec<Vec<Value>>, story: &str) -> BTreeMap<String, Value> {
             row["RowKey"].as_str().unwrap().to_owned(),
             row["Ok"].clone(),
         );
-        assert_eq!(before, None, "{story}: {row} is there twice");
+        assert_eq!(before, None, "{story}: {row} is in two files");
     }
     found
 }
 
-/// The table is gone, and its files say all that was in it, each row once.
+/// Checks that the table is gone, and that its files contain each of its rows once.
 async fn archived(lab: &Lab, to: &TableArchive, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
@@ -157,12 +153,12 @@ async fn archived(lab: &Lab, to: &TableArchive, story: &str) {
             .await
             .unwrap()
             .contains(&table(TABLE)),
-        "{story}: the table is still there"
+        "{story}: the table still exists"
     );
     let claimed: Value = serde_json::from_slice(
         &file(lab, to, "archiving.json")
             .await
-            .expect("somebody was at it"),
+            .expect("another delivery was active"),
     )
     .unwrap();
     assert_eq!(claimed["ended"], true, "{story}");
@@ -214,7 +210,7 @@ async fn what_takes_longer_goes_on_where_it_stopped() {
             cursor = fields["cursor"].clone();
             deliveries += 1;
         }
-        assert!(deliveries <= 1, "once more at most");
+        assert!(deliveries <= 1, "at most one more");
         archived(
             &lab,
             &to,
@@ -243,11 +239,11 @@ async fn what_is_archived_waits_for_the_memory_that_it_takes() {
         tokio::time::timeout(Duration::from_mins(1), &mut archiving)
             .await
             .is_err(),
-        "it waits"
+        "the delivery must wait"
     );
     assert!(
         file(&lab, &to, "archiving.json").await.is_none(),
-        "and has begun nothing"
+        "the delivery must not begin an archive"
     );
     drop(others);
     archiving.await.unwrap().unwrap();
@@ -261,14 +257,13 @@ async fn what_is_archived_waits_for_the_memory_that_it_takes() {
     );
 }
 
-/// How many operations a delivery takes whose pages have 170 rows.
 async fn operations_with_short_pages() -> u64 {
     let lab = filled(blobs()).await;
     lab.faults.shorten_pages(Some(170));
     lab.operations_of(&drop_table(&json!({}))).await
 }
 
-/// A delivery with pages of 170 rows waits before one of its operations, until another one has come to the end with full pages.
+/// A delivery with pages of 170 rows waits before one of its operations, until another one with full pages has ended.
 async fn delivered_twice(lab: &Lab, at: u64, before: impl Future<Output = ()> + Send + 'static) {
     lab.faults.shorten_pages(Some(170));
     lab.faults.arm(at, Disturbance::Meddle);
@@ -317,7 +312,6 @@ async fn a_row_that_is_written_or_deleted_between_two_deliveries_takes_no_other_
                 if inserted {
                     let row =
                         Entity::new(EntityKey::new("jun", "00500x").unwrap()).with("Ok", true);
-                    // The table is gone where the first delivery has come to its end.
                     drop(
                         client
                             .account
@@ -335,7 +329,7 @@ async fn a_row_that_is_written_or_deleted_between_two_deliveries_takes_no_other_
                     .await
                     .unwrap()
                     .contains(&table(TABLE)),
-                "{story}: the table is still there"
+                "{story}: the table still exists"
             );
             let mut wanted = rows();
             if !inserted {
@@ -381,7 +375,7 @@ async fn files_of_large_rows_end_at_the_same_rows_however_long_pages_are() {
         let complete = complete(&lab).await;
         let (run, _) = complete.first_key_value().expect("a complete folder");
         let (files, _) = files(&lab, &blobs(), run, "large rows").await;
-        // 18 rows of 480,000 bytes are the first beyond 8 MiB.
+        // 18 rows of 480,000 bytes are the first to exceed 8 MiB.
         assert_eq!(
             files.iter().map(Vec::len).collect::<Vec<_>>(),
             [18, 18, 4],
@@ -425,7 +419,7 @@ async fn a_second_job_leaves_the_table_to_the_first_until_that_is_silent() {
     assert!(matches!(late, Outcome::Skipped { .. }), "{late:?}");
 }
 
-/// How far a first delivery has come that takes longer than its part, in the words of its message.
+/// The progress in the message of a first delivery that takes longer than its time slice.
 async fn begun(lab: &Lab) -> Value {
     lab.faults.arm(9, Disturbance::Meddle);
     let clock = lab.clone();
@@ -449,9 +443,9 @@ async fn a_cursor_that_no_worker_wrote_into_the_message_counts_for_nothing() {
     for cursor in [forged, resealed] {
         let lab = filled(to.clone()).await;
         lab.deliver_until_done(&drop_table(&cursor)).await;
-        archived(&lab, &to, &format!("a cursor of somebody else's: {cursor}")).await;
+        archived(&lab, &to, &format!("a foreign cursor: {cursor}")).await;
     }
-    // A worker's own, in a message that it was not written into: as after a requeue.
+    // A worker's cursor in a message into which it was not written, as after a requeue.
     let lab = filled(to.clone()).await;
     let cursor = begun(&lab).await;
     lab.wait(Duration::from_hours(2));
@@ -489,13 +483,13 @@ async fn an_archive_that_lost_a_file_is_begun_anew_before_its_table_is_dropped()
         .unwrap();
     let Some(Outcome::Advanced { fields, .. }) = lab.deliver_until_done(&drop_table(&cursor)).await
     else {
-        panic!("it is called complete")
+        panic!("the folder must not be complete")
     };
     lab.deliver_until_done(&drop_table(&fields["cursor"])).await;
     archived(&lab, &to, "a file was lost").await;
 }
 
-/// The rows of every folder that says that it is complete.
+/// The number of rows of every complete folder.
 async fn complete(lab: &Lab) -> BTreeMap<String, u64> {
     let container = ContainerName::new(CONTAINER).unwrap();
     let mut rows = BTreeMap::new();
@@ -531,7 +525,7 @@ async fn what_is_archived_stays_when_the_table_is_created_anew_before_its_job_co
             .await
             .unwrap()
             .unwrap();
-        // By a worker whose clock is behind, or an application.
+        // A worker whose clock is behind, or an application, creates the table again.
         lab.account
             .tables
             .create_table(&table(TABLE))
@@ -591,7 +585,7 @@ async fn a_table_that_could_not_be_dropped_is_not_archived_twice() {
     }
 }
 
-/// The first job is killed before each of its last operations, and never comes again.
+/// The first job is killed before each of its last operations, and is not delivered again.
 #[tokio::test]
 async fn a_second_job_for_a_table_that_was_archived_and_not_dropped_makes_no_second_archive() {
     let operations = filled(blobs())
@@ -643,7 +637,7 @@ async fn a_table_that_is_found_missing_is_not_dropped_unread() {
     assert_eq!(
         lab.faults.total("Delete Table"),
         0,
-        "whoever creates it now has rows that are in no file"
+        "a table that is created now has rows that are in no file"
     );
 }
 
@@ -674,7 +668,7 @@ async fn a_table_is_dropped_by_the_queue_services_time_and_not_before() {
             .unwrap()
             .contains(&today)
     );
-    // Its time is over by the service's clock: the next message is taken then.
+    // Its time is over by the service's clock, so that the next message is accepted.
     assert!(matches!(
         lab.work(&drop(today.as_str())).await.unwrap(),
         Outcome::Done(_)

@@ -1,4 +1,4 @@
-//! The jobs that are disturbed, and who meddles with them.
+//! The jobs that are disturbed, and the other actors.
 
 use evenkeel_account::company::{BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
 use evenkeel_model::Job;
@@ -9,7 +9,6 @@ use crate::protocol::world::{Lab, employee, job, sync};
 
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
 
-/// A job and the state it meets.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) prepare: Step,
@@ -385,7 +384,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     ]
 }
 
-/// Changes that no job was sent for: new, gone, changed; and a copy that somebody else deleted.
+/// Changes without a job: created, deleted, changed; and a copy that was deleted by another writer.
 fn unsent(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         settled(&lab).await;
@@ -394,7 +393,6 @@ fn unsent(lab: Lab) -> BoxFuture<'static, ()> {
                 .await;
             lab.work(&sync("Sales", rk)).await.unwrap();
         }
-        // New, gone, changed; and a copy that somebody else deleted.
         lab.write(employee("2", "new@contoso.com", "Menabrea"))
             .await;
         lab.remove("Sales", "3").await;
@@ -405,7 +403,6 @@ fn unsent(lab: Lab) -> BoxFuture<'static, ()> {
     })
 }
 
-/// All of them are seen to.
 fn caught_up(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         for (rk, there) in [
@@ -423,7 +420,7 @@ fn caught_up(lab: Lab) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Two who satisfy the conditions of the jobs about many, and one who does not.
+/// Two who satisfy the conditions of the sweeps, and one who does not.
 fn two_and_another(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         settled(&lab).await;
@@ -515,7 +512,6 @@ fn archived(lab: Lab) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Who does what in between: a client that writes, and another worker that does what the client asked for.
 pub(crate) fn meddlers() -> Vec<(&'static str, Step)> {
     vec![
         ("an update and its sync", |lab| {

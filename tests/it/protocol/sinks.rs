@@ -1,5 +1,5 @@
-//! Documents of another store, which has no versions and takes whatever arrives last: disturbed at every operation of every job, with
-//! requests that arrive late over newer ones, and with workers that wake up long after they were given up.
+//! Documents of another store without versions, in which the last write wins: disturbed at every operation of every
+//! job, with late requests over newer ones, and with workers that continue long after they were given up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use tokio::task::yield_now;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Disturbance, Lab, RECHECK_AFTER, SMALL, declared, job, sync, table};
 
-/// A row beside each document, so that there is something to do between the announcement and the document.
+/// Each document has a row in the same partition, so that there is work between the announcement and the document.
 const CATALOG: &str = r#"
 [accounts.main]
 kind = "embedded"
@@ -76,7 +76,6 @@ fn lab() -> Lab {
     indexed(Lab::with(SMALL, catalog(CATALOG)))
 }
 
-/// Whose requests are gathered, and tried again.
 fn decorated() -> Lab {
     indexed(Lab::decorated(SMALL, catalog(CATALOG), Grouping::Apart))
 }
@@ -98,7 +97,6 @@ fn put(rk: &str, name: &str) -> Job {
     job(&json!({"op": "put", "table": "Employees", "entity": entity}))
 }
 
-/// The documents that should be, by the rows of the table alone.
 fn expected(lab: &Lab) -> BTreeMap<String, Value> {
     let rows = lab.sim.rows(&table("Employees")).into_iter();
     let named = rows.filter_map(|row| Some((row.entity.text("LastName")?.to_owned(), row)));
@@ -120,7 +118,6 @@ fn expected(lab: &Lab) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// Documents, footprints and plans agree with the table.
 async fn check(lab: &Lab, story: &str) {
     let found: BTreeMap<String, Value> = lab
         .sim
@@ -166,7 +163,6 @@ struct Scenario {
     job: fn() -> Job,
 }
 
-/// Somebody whose document is there.
 async fn hired(lab: &Lab) {
     lab.write(person("1", "King", 1)).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -271,7 +267,7 @@ fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// What happens when the job is over, and what was given up of it has not arrived yet.
+/// Events after the job, before its late requests arrive.
 const AFTERWARDS: [(&str, Step); 4] = [
     ("nothing", |_| Box::pin(async {})),
     ("another change", |lab| {
@@ -311,7 +307,7 @@ async fn documents_survive_a_disturbance_at_every_operation_and_what_comes_after
     for scenario in scenarios() {
         let mut sweep = Sweep::over(undisturbed(&scenario).await);
         while let Some(case) = sweep.next() {
-            // What a request does that arrives in between depends little on what comes afterwards: each in its turn.
+            // The effect of a request that arrives in between depends little on later events, so that these take turns.
             let turn = sweep.runs().0 as usize;
             let afterwards = AFTERWARDS
                 .iter()
@@ -333,7 +329,7 @@ async fn documents_survive_a_disturbance_at_every_operation_and_what_comes_after
     }
     assert!(
         runs > 1_500,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
@@ -369,11 +365,11 @@ async fn documents_survive_two_disturbances_at_every_pair_of_operations() {
     }
     assert!(
         runs > 2_000,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
-/// What a client and another worker do while the first one waits for an answer.
+/// Actions of a client and another worker while the first one waits for an answer.
 const MEDDLERS: [(&str, Step); 4] = [
     ("a change", |lab| {
         Box::pin(async move {
@@ -417,7 +413,7 @@ async fn a_worker_that_wakes_up_late_overwrites_nothing() {
                 lab.faults.arm(at, Disturbance::Meddle);
                 lab.faults.meddle(meddle(lab.of_another_worker()));
                 lab.deliver_until_done(&(scenario.job)()).await;
-                // A request that is on its way for longer than any is accepted is what this cannot survive, and says so.
+                // A request in flight for longer than any is accepted is a known limit, and is reported.
                 let too_long = number >= 2 && lab.faults.named(at) == Some("Index Documents");
                 if too_long {
                     continue;
@@ -435,11 +431,11 @@ async fn a_worker_that_wakes_up_late_overwrites_nothing() {
     }
     assert!(
         runs > 200,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
-/// Somebody whose document changes, and the number of the operation that changes it.
+/// A person whose document changes, and the number of the operation that changes it.
 async fn changed() -> (Lab, u64) {
     let prepared = async || {
         let lab = decorated();
@@ -453,7 +449,8 @@ async fn changed() -> (Lab, u64) {
     (prepared().await, at.unwrap())
 }
 
-/// Lets a job go on that waits before its request to the index, after everything that `meddle` does, and stops its worker behind that request.
+/// A job waits before its request to the index until `meddle` is done, then continues, and its worker stops after that
+/// request.
 async fn wakes_up(
     lab: &Lab,
     meddle: Step,
@@ -499,7 +496,7 @@ async fn a_write_that_waits_behind_another_request_until_it_is_too_late_is_not_s
         lab.write(person("2", "Byron", 1)).await;
         lab.work(&sync("Sales", "2")).await.unwrap();
         lab.write(person("2", "Byron", 2)).await;
-        // Its request never ends.
+        // The worker crashes in its request.
         lab.faults.arm(at, Disturbance::Crash);
         let message =
             lab.message(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "2"}));
@@ -536,7 +533,6 @@ async fn an_unchanged_document_costs_nothing_and_a_settled_one_is_never_asked_fo
     let lab = lab();
     hired(&lab).await;
     let before = lab.faults.total("Index Documents");
-    // Something that the document does not say.
     lab.write(person("1", "King", 1).with("Note", "x")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -545,7 +541,7 @@ async fn an_unchanged_document_costs_nothing_and_a_settled_one_is_never_asked_fo
     );
     lab.work(&thorough).await.unwrap();
     assert_eq!(lab.faults.total("Index Documents"), before);
-    check(&lab, "nothing to say").await;
+    check(&lab, "nothing to write").await;
 }
 
 #[tokio::test]
@@ -559,7 +555,7 @@ async fn undisturbed_work_queues_no_second_look_for_its_documents() {
     assert_eq!(lab.faults.total("Index Documents"), before);
 }
 
-/// Views with the same documents under another name: the index is handed over from one to the other.
+/// Views with the same documents under another name: the index passes from one to the other.
 #[tokio::test]
 async fn a_view_that_takes_another_ones_place_keeps_its_documents() {
     for renamed in [false, true] {

@@ -1,5 +1,6 @@
-//! Items spread over two accounts, and the list of accounts changes while jobs run: every job of the new catalog and of the old one is
-//! disturbed at each of its operations. Each item lies in the account that this file computes, and in no other.
+//! Items spread over two accounts, while the list of accounts changes during jobs. Every job of the new and the old
+//! catalog is disturbed at each of its operations. Each item must be in the account that this file computes, and in no
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +18,10 @@ use crate::protocol::world::{Disturbance, Lab, declared, job, other, table};
 type Accounts = &'static [&'static str];
 
 const BOTH: Accounts = &["main", "other"];
-/// The accounts before and after: one is added, or either is taken away.
 const CHANGES: [(Accounts, Accounts); 3] =
     [(&["main"], BOTH), (BOTH, &["main"]), (BOTH, &["other"])];
 
-/// Under these names and addresses some items of two people who share a list stay where they are, and others move.
+/// With these names and addresses some items of two people with a shared list stay in place, and others move.
 const NAMES: [&str; 2] = ["Kwok", "Hall"];
 
 fn catalog(accounts: Accounts, generation: u32) -> Catalog {
@@ -84,7 +84,7 @@ set = {{ Headcount = "count()" }}
     catalog
 }
 
-/// The account of a key, as the documentation says.
+/// The account of a key, as documented.
 fn holder(accounts: Accounts, key: &str) -> &'static str {
     let weight = |account: &str| {
         let hash = Sha256::digest([account.as_bytes(), b"\0", key.as_bytes()].concat());
@@ -97,7 +97,6 @@ fn holder(accounts: Accounts, key: &str) -> &'static str {
         .unwrap()
 }
 
-/// Somebody, and the accounts that the catalog named by which their items were brought in step.
 #[derive(Debug, Clone, Copy)]
 struct Person {
     rk: &'static str,
@@ -106,10 +105,8 @@ struct Person {
     by: Accounts,
 }
 
-/// An account, a place, and what lies there.
 type Item = (String, String, String);
 
-/// What lies in both accounts because of these people.
 fn expected(people: &[Person]) -> BTreeSet<Item> {
     let (mut items, mut counts) = (BTreeSet::new(), BTreeMap::<(&str, &str), usize>::new());
     for Person {
@@ -159,14 +156,13 @@ fn accounts(lab: &Lab) -> [(&'static str, Account); 2] {
     ]
 }
 
-/// What lies in both accounts.
 async fn stored(lab: &Lab) -> BTreeSet<Item> {
     let mut items = BTreeSet::new();
     for (account, Account { tables, blobs, .. }) in accounts(lab) {
         let mut item = |place: String, what: String| {
             assert!(
                 items.insert((account.to_owned(), place, what)),
-                "an item lies there twice"
+                "duplicate item"
             );
         };
         for name in ["ByEmail", "Named", "Figures"] {
@@ -190,7 +186,7 @@ async fn stored(lab: &Lab) -> BTreeSet<Item> {
                     }
                     _ => {
                         let Some(EdmValue::Int64(count)) = row.entity.get("Headcount") else {
-                            panic!("no figure: {row:?}")
+                            panic!("no count: {row:?}")
                         };
                         item(place, count.to_string());
                     }
@@ -250,7 +246,7 @@ fn on_all(op: &str) -> Job {
     job(&json)
 }
 
-/// Two people, in step with a catalog of these accounts, and the catalog that follows.
+/// Two people, settled under a catalog with these accounts, and the next catalog.
 async fn prepared((before, after): (Accounts, Accounts)) -> (Lab, Lab) {
     let old = Lab::over_two(catalog(before, 1));
     for (_, Account { tables, blobs, .. }) in accounts(&old) {
@@ -269,7 +265,8 @@ async fn prepared((before, after): (Accounts, Accounts)) -> (Lab, Lab) {
     (old, new)
 }
 
-/// Items lie where these people's catalogs say, and a look by the last one at those that are in step with it finds nothing to do.
+/// Checks that items are where these people's catalogs require, and that a plan under the last catalog finds nothing to
+/// do for those settled under it.
 async fn check(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
     let (stored, expected) = (stored(lab).await, expected(people));
     let (missing, stale) = (expected.difference(&stored), stored.difference(&expected));
@@ -287,12 +284,12 @@ async fn check(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
         let plan = lab.engine.plan(&primary).await.unwrap();
         assert!(
             plan.in_step,
-            "{story}: a second plan finds work to do: {plan}"
+            "{story}: a second pass would still change something: {plan}"
         );
     }
 }
 
-/// Brings everything in step with the last catalog, as an operator does, and checks all of it.
+/// Backfills with the last catalog, as an operator does, and checks everything.
 async fn backfilled(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
     lab.work(&on_all("backfill")).await.unwrap();
     lab.do_queued().await;
@@ -307,17 +304,15 @@ async fn backfilled(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
     check(lab, &people, last, &format!("{story}, and a backfill")).await;
 }
 
-/// A job, and whom there is after it: with the accounts before and after.
 type Story = (
     &'static str,
     fn() -> Job,
     fn(Accounts, Accounts) -> Vec<Person>,
 );
 
-/// Another job, and its words.
 type Meddler = (&'static str, fn() -> Job);
 
-/// Whom there is when Ada is this, by the new catalog, and Bea what she was.
+/// The people after Ada changed under the new catalog; Bea is unchanged.
 fn ada(person: Person, (before, after): (Accounts, Accounts)) -> Vec<Person> {
     vec![
         Person {
@@ -376,7 +371,7 @@ const STORIES: [Story; 7] = [
     ),
 ];
 
-/// Every change of the accounts with every story; in a debug build each story with one of the changes.
+/// Every change of the accounts with every story. A debug build runs each story with one of the changes.
 fn cases() -> impl Iterator<Item = ((Accounts, Accounts), Story)> {
     let every = if cfg!(debug_assertions) {
         CHANGES.len()
@@ -401,7 +396,7 @@ fn some_items_move_and_others_stay() {
         let moved = before.difference(&after).count();
         assert!(
             moved > 1 && moved < before.len(),
-            "{moved} of {} items move: the names say too little",
+            "only {moved} of {} items move; choose other names",
             before.len()
         );
     }
@@ -435,11 +430,11 @@ async fn an_account_is_added_or_taken_away_and_every_job_disturbed_at_every_oper
     }
     assert!(
         runs > 1_500 && arrivals > 300,
-        "only {runs} runs, {arrivals} with an arrival: the sweep has lost its stories"
+        "only {runs} runs, {arrivals} with an arrival: the sweep must run all stories"
     );
 }
 
-/// A worker that has not heard of the new catalog runs a job before each operation of one that has, or the other way round.
+/// A worker with the old catalog runs a job before each operation of one with the new catalog, or the other way round.
 #[tokio::test]
 async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leave_nothing_behind() {
     let mut runs = 0_u32;
@@ -448,7 +443,6 @@ async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leav
         ("a put", || put(RENAMED)),
         ("a delete", || on_ada("delete")),
     ];
-    // Who moves and who is put again meanwhile are two people.
     for (change, (name, job, people)) in cases().filter(|(_, (name, ..))| *name != "move") {
         let people = people(change.0, change.1);
         for (old_first, (meddler, meddling)) in [true, false]
@@ -474,7 +468,7 @@ async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leav
                     .meddle(async move { drop(other.work(&meddling()).await) }.boxed());
                 let ended = lab.deliver(&job(), 1).await.expect("no crash").is_ok();
                 lab.faults.calm();
-                // What a worker leaves to those that know the new catalog is delivered to one of them.
+                // Work that a worker leaves to those with the new catalog is delivered to one of them.
                 if !ended {
                     labs.1.deliver_until_done(&job()).await;
                 }
@@ -493,11 +487,11 @@ async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leav
     }
     assert!(
         runs > 600,
-        "only {runs} runs: the sweep has lost its stories"
+        "only {runs} runs: the sweep must run all stories"
     );
 }
 
-/// Whom there is, as the rows say: of two jobs at once either may have had the last word.
+/// The people according to the rows: of two concurrent jobs either may have been the last.
 async fn present(lab: &Lab, people: &[Person]) -> Vec<Person> {
     let (rows, by) = (lab.rows("Employees").await, people[0].by);
     let known = [ADA, BEA, RENAMED];
@@ -510,7 +504,7 @@ async fn present(lab: &Lab, people: &[Person]) -> Vec<Person> {
         known
             .into_iter()
             .find(|person| is(row, person))
-            .unwrap_or_else(|| panic!("nobody is {row:?}"))
+            .unwrap_or_else(|| panic!("unexpected person {row:?}"))
     });
     found.map(|person| Person { by, ..person }).collect()
 }

@@ -1,5 +1,5 @@
-//! The stack of open passes: what each of its rules does (docs/internals/engine.md). Those about rings, lines and siblings are in `deputies` and
-//! `chained`.
+//! The stack of open passes: the effect of each of its rules (docs/internals/engine.md). The rules about rings, lines
+//! and siblings are tested in `deputies` and `chained`.
 
 use evenkeel_engine::FailureClass;
 use evenkeel_engine::footprint::{FOOTPRINTS, Footprint};
@@ -58,13 +58,11 @@ fn lab() -> Lab {
     Lab::with(SMALL, declared(CATALOG))
 }
 
-/// An employee comes, and is synced.
 async fn comes(lab: &Lab, rk: &str, email: &str, name: &str) {
     lab.write(employee(rk, email, name)).await;
     lab.work(&sync("Sales", rk)).await.unwrap();
 }
 
-/// A client writes a card of its own.
 async fn write_card(lab: &Lab, rk: &str, name: &str) -> Job {
     let card = Entity::new(EntityKey::new("cards", rk).unwrap()).with("LastName", name);
     lab.account
@@ -75,14 +73,12 @@ async fn write_card(lab: &Lab, rk: &str, name: &str) -> Job {
     job(&json!({"op": "sync", "table": "Cards", "pk": "cards", "rk": rk}))
 }
 
-/// The RowKey of the primary that the row of an index is derived from.
 async fn holder(lab: &Lab, index: &str, key: &str) -> Option<String> {
     let row = lab.read(index, key, "").await?;
     let [_, _, rk]: [String; 3] = serde_json::from_str(row.entity.text("ek_source")?).unwrap();
     Some(rk)
 }
 
-/// Whether the footprint of a primary is announced, and not closed.
 async fn is_open(lab: &Lab, (name, pk, rk): (&str, &str, &str)) -> bool {
     let primary = Primary {
         table: table(name),
@@ -130,7 +126,7 @@ async fn a_holder_is_brought_in_step_before_the_announcement_and_then_the_round_
     let between = &requests[looked..begins];
     assert!(
         between.iter().all(|request| request.starts_with("read")),
-        "announced over a pass that may take long or fail: {between:?}"
+        "the footprint stays announced during a pass that may take long or fail: {between:?}"
     );
     assert_eq!(requests[closed], format!("write {holders}"), "{requests:?}");
     assert_eq!(
@@ -144,7 +140,7 @@ async fn a_holder_is_brought_in_step_before_the_announcement_and_then_the_round_
     assert_eq!(next_write, Some(&format!("write {own}")), "{requests:?}");
 }
 
-/// Each of three who no longer wants its key has the one that another wants next.
+/// Each of three gives up its key, which another one wants next.
 #[tokio::test]
 async fn neither_a_pass_over_a_holder_nor_one_above_it_frees_the_key_of_another() {
     let lab = lab();
@@ -212,7 +208,7 @@ async fn a_follower_that_fails_for_the_moment_ends_the_run_with_every_announceme
             lab.rows("Desks").await.len(),
             lab.rows("DesksByName").await.len(),
         ];
-        assert_eq!(desks, [1, 0], "nothing goes on");
+        assert_eq!(desks, [1, 0], "the pass must not continue");
         lab.faults.calm();
         lab.work(&sync("Sales", "1")).await.unwrap();
         for primary in [EMPLOYEE, CARD, ("Desks", "desks", "1")] {
@@ -238,12 +234,16 @@ async fn what_was_written_dropped_or_forgotten_is_followed() {
     lab.delete_row("Cards", "cards", "1").await;
     lab.remove("Sales", "1").await;
     lab.work(&sync("Sales", "1")).await.unwrap();
-    assert_eq!(named().await, 0, "found gone, and forgotten");
+    assert_eq!(
+        named().await,
+        0,
+        "the absent item must be removed from the footprint"
+    );
     lab.finish().await;
     assert!(lab.rows(FOOTPRINTS).await.is_empty());
 }
 
-/// Five, as the run's own.
+/// Each pass has five rounds, like the run itself.
 #[tokio::test(start_paused = true)]
 async fn a_pass_above_another_has_rounds_of_its_own() {
     let prepared = async |own: u64, follower: u64| {
@@ -259,7 +259,7 @@ async fn a_pass_above_another_has_rounds_of_its_own() {
     lab.deliver(&sync("Sales", "1"), 1)
         .await
         .unwrap()
-        .unwrap_or_else(|failure| panic!("four races lost by each: {}", failure.chain()));
+        .unwrap_or_else(|failure| panic!("each pass loses four races: {}", failure.chain()));
     assert!(in_step(&lab, EMPLOYEE).await && in_step(&lab, CARD).await);
 
     let lab = prepared(0, 5).await;
@@ -276,7 +276,7 @@ async fn a_pass_above_another_has_rounds_of_its_own() {
     assert!(in_step(&lab, EMPLOYEE).await && in_step(&lab, CARD).await);
 }
 
-/// A client has put its own card in the place of the derived one, and has that in step.
+/// A client has replaced the derived card by its own, and has synced it.
 #[tokio::test]
 async fn a_follower_of_a_thorough_sync_looks_at_nothing_that_is_settled() {
     let lab = lab();

@@ -1,21 +1,21 @@
-//! The sweep: every operation of a job is disturbed in every way, and every write of it arrives late at every moment that there is.
+//! The sweep: every operation of a job is disturbed in every way, and every write of it arrives late at every possible moment.
 //!
 //! ```text
 //!   crash, refusal, throttling, lost answer      at each operation, and after the last
 //!   a write that arrives late                    before each operation that the job still sends, then after its end,
-//!                                                then when everything else is over and before anybody looks again
-//!   the same, and the worker stops at once       before each operation of the deliveries that follow, then likewise
+//!                                                then after everything else and before the final rechecks
+//!   the same, and the worker stops at once       before each operation of the next deliveries, then likewise
 //! ```
 //!
-//! How many operations follow is not known beforehand: a late request makes its job go round again. The sweep therefore puts
-//! the arrival off by one operation more until a run has ended before it.
+//! The number of following operations is not known in advance, because a late request causes another round of its job. So the sweep
+//! delays the arrival by one operation more, until a run has ended before it.
 //!
-//! An optimised build sweeps every moment of arrival; a debug build, which takes ten times as long, every eleventh, counted from
+//! An optimised build sweeps every moment of arrival. A debug build takes ten times as long, and sweeps every eleventh, starting at
 //! another one for each operation.
 
-use crate::protocol::world::{Arrival, Disturbance, Lab, Strike};
+use crate::protocol::world::{Arrival, Disturbance, FaultInjector, Lab};
 
-/// What strikes once at each operation.
+/// Disturbances that strike once at each operation.
 const ONCE: [Disturbance; 4] = [
     Disturbance::Crash,
     Disturbance::Refuse,
@@ -23,13 +23,12 @@ const ONCE: [Disturbance; 4] = [
     Disturbance::LoseAnswer,
 ];
 
-/// More operations than any story has: a request that arrives after so many does when everything else is over.
+/// More operations than any story has: a request that arrives after so many arrives after everything else.
 const LAST_OF_ALL: u64 = 1_000_000;
 
-/// Moments of arrival from one case to the next.
+/// Distance between two moments of arrival.
 const STRIDE: u64 = if cfg!(debug_assertions) { 11 } else { 1 };
 
-/// One run of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Case {
     at: u64,
@@ -38,15 +37,12 @@ pub(crate) struct Case {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// This, once.
     Once(usize),
-    /// The request arrives so many operations later.
     Late(u64),
-    /// As `Late`, and the worker stops before it sends anything else.
+    /// The request arrives late, and the worker stops before it sends anything else.
     LateAndStopped(u64),
 }
 
-/// Which cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Whole,
@@ -54,30 +50,29 @@ enum Part {
     Arrivals,
 }
 
-/// The cases of a job, one after the other. Each has to be run and [`seen`](Self::seen) before the next is known.
+/// The cases of a job, one after the other. Each has to be run and [`seen`](Self::seen) before the next one is known.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     operations: u64,
     next: Option<Case>,
     part: Part,
-    /// Whether the late request of the case that ran last arrived before the job had ended.
+    /// Whether the late request of the last case arrived before the end of its job.
     last: Option<Arrival>,
     runs: u32,
     arrivals: u32,
 }
 
 impl Sweep {
-    /// Over a job that takes so many operations where nothing disturbs it.
     pub(crate) const fn over(operations: u64) -> Self {
         Self::of(Part::Whole, operations)
     }
 
-    /// The disturbances that strike at once, alone.
+    /// Only the disturbances that strike at once.
     pub(crate) const fn at_once(operations: u64) -> Self {
         Self::of(Part::AtOnce, operations)
     }
 
-    /// The writes that arrive late, alone.
+    /// Only the writes that arrive late.
     pub(crate) const fn of_arrivals(operations: u64) -> Self {
         Self::of(Part::Arrivals, operations)
     }
@@ -103,7 +98,6 @@ impl Sweep {
         Case { at, way }
     }
 
-    /// The next case.
     pub(crate) fn next(&mut self) -> Option<Case> {
         let case = match (self.next?, self.last.take()) {
             (case, None) => case,
@@ -113,7 +107,6 @@ impl Sweep {
         Some(case)
     }
 
-    /// What became of the case that was run: its job has ended.
     pub(crate) fn seen(&mut self, lab: &Lab) {
         let arrival = lab.faults.arrival();
         self.runs += 1;
@@ -121,7 +114,7 @@ impl Sweep {
         self.last = Some(arrival);
     }
 
-    /// Runs so far, and those in which a late request arrived before the job had ended.
+    /// Number of runs so far, and of those in which a late request arrived before the end of the job.
     pub(crate) const fn runs(&self) -> (u32, u32) {
         (self.runs, self.arrivals)
     }
@@ -140,7 +133,7 @@ impl Sweep {
             (Way::LateAndStopped(later), Arrival::After) if later < LAST_OF_ALL => {
                 Way::LateAndStopped(LAST_OF_ALL)
             }
-            // What only reads arrives for nobody.
+            // A late read has no effect.
             (Way::Once(_) | Way::LateAndStopped(_), _) | (Way::Late(_), Arrival::Never) => {
                 let last = if self.part == Part::Arrivals {
                     self.operations
@@ -160,13 +153,12 @@ const fn earliest(at: u64) -> u64 {
 }
 
 impl Case {
-    /// Whether a request arrives late, and not as the last of all.
+    /// Whether a request arrives late, and not after everything else.
     pub(crate) const fn is_between(self) -> bool {
         matches!(self.way, Way::Late(later) | Way::LateAndStopped(later) if later < LAST_OF_ALL)
     }
 
-    /// Makes the faults for it.
-    pub(crate) fn arm(self, faults: &Strike) {
+    pub(crate) fn arm(self, faults: &FaultInjector) {
         match self.way {
             Way::Once(n) => faults.arm(self.at, ONCE[n]),
             Way::Late(later) => faults.arm(self.at, Disturbance::ArriveLater(later)),

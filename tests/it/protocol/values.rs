@@ -1,5 +1,5 @@
-//! What lies there is compared by its value, and only what differs is written: a figure that somebody overwrote, a view that is new,
-//! a view that has another name.
+//! Existing items are compared by value, and only differences are written: after a total was overwritten, and for a new
+//! or renamed view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ async fn plan_is_empty(lab: &Lab, rk: &str, story: &str) {
 #[tokio::test]
 async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
     let lab = Lab::with(SMALL, catalog(GROUPS));
-    // The entities that properties are kept on are the application's own.
+    // The entities on which views set properties are the application's own.
     drop(lab.account.tables.create_table(&table("Seats")).await);
     lab.account
         .tables
@@ -140,7 +140,7 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
         assert_ne!(values().await, right());
     };
 
-    // As the dashboard and the command line read it.
+    // The dashboard and the command line read it like this.
     let tables = lab.account.tables.as_ref();
     let recorded = || async {
         let records = audit_records(tables, lab.engine.catalog()).await.unwrap();
@@ -164,7 +164,7 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
     lab.work(&job(&json!({"op": "audit", "table": "Bookings"})))
         .await
         .unwrap();
-    // One group that two bookings are in is one wrong item.
+    // A group with two bookings is one wrong item.
     assert_eq!(drift().await, (Some(1_i64.into()), Some(1_i64.into())));
     assert_eq!(recorded().await, (of_each(1), Some(2)));
     for repair in [
@@ -221,7 +221,6 @@ async fn a_new_view_writes_its_own_rows_and_no_others() {
     for n in 0..BOOKINGS {
         plan_is_empty(&lab, &n.to_string(), "backfilled").await;
     }
-    // A row that somebody changed is written, and no other.
     merge(
         &lab,
         "ByGuest",
@@ -249,7 +248,7 @@ async fn a_new_view_writes_its_own_rows_and_no_others() {
     );
 }
 
-/// Its rows are found in their table too, where each is asked for its owner's footprint.
+/// Its rows are also found in their table, where the owner's footprint is read for each.
 #[tokio::test]
 async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
     let lab = Lab::with(SMALL, catalog(&index("old", "ByGuest")));
@@ -274,7 +273,7 @@ async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
         assert_eq!(
             of("Drift"),
             Some(i64::from(!repair).into()),
-            "the other one is judged, repair: {repair}"
+            "the other primary must be checked, repair: {repair}"
         );
         assert!(
             matches!(of("Failed"), Some(EdmValue::Int64(failed)) if failed > 0),
@@ -283,11 +282,10 @@ async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
     }
     assert!(
         lab.read("ByGuest", "guest_Ada", "r1_b2").await.is_some(),
-        "the other one is mended"
+        "the other primary must be repaired"
     );
 }
 
-/// A view that keeps a property of a booking on its seat.
 fn on_seat(view: &str, property: &str, value: &str) -> String {
     format!(
         r#"
@@ -378,9 +376,9 @@ set = { Seat = "{RowKey}" }
 on_conflict = "reject"
 "#;
 
-/// Written whole, a copy would lose them, and two audits would undo each other for ever.
+/// A copy that is written as a whole would lose them, and two audits would undo each other forever.
 #[tokio::test]
-async fn nothing_is_kept_on_a_copy() {
+async fn no_properties_are_set_on_a_copy() {
     let lab = Lab::with(SMALL, catalog(ON_COPIES));
     lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
     let seat = Entity::new(EntityKey::new("r1", "window").unwrap()).with("Guest", "Ada");
@@ -416,7 +414,7 @@ async fn nothing_is_kept_on_a_copy() {
     assert_eq!(
         guest.text("Seat"),
         Some("window"),
-        "an entity of the user's own"
+        "an entity of the application"
     );
 }
 
@@ -439,7 +437,7 @@ row_key = "guest_{Guest}"
 select = []
 "#;
 
-/// No backfill comes between the change of the view and the put.
+/// No backfill runs between the change of the view and the put.
 #[tokio::test]
 async fn a_view_beside_its_primaries_changes_its_kind_with_the_next_put() {
     for (before, after) in [(NEAR_LIST, NEAR_COPY), (NEAR_COPY, NEAR_LIST)] {
@@ -503,7 +501,7 @@ on_conflict = "reject"
 "#;
 
 #[tokio::test]
-async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways_out() {
+async fn the_error_about_a_list_of_a_former_view_names_it_and_the_remedies() {
     for (next, new) in [
         (list("new_list"), "new_list"),
         (COPIES.to_owned(), "copies"),
@@ -541,7 +539,7 @@ async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways
                 .any(|taken| taken.by == "the list of view old_list"),
             "{plan}"
         );
-        // The last former member takes the list along.
+        // The last former member removes the list.
         lab.work(&job(
             &json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}),
         ))
@@ -557,9 +555,9 @@ async fn whom_the_list_of_a_former_view_is_in_the_way_is_told_which_and_the_ways
     }
 }
 
-/// The view of a list is declared, and lists elsewhere or under other keys; or a newer catalog has it.
+/// The view of a list has another table or other keys, or is declared in a newer catalog.
 #[tokio::test]
-async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to_retire_it() {
+async fn the_error_about_a_list_of_a_changed_view_does_not_advise_to_retire_it() {
     let own = "run `evenkeel backfill --view old_list`";
     let cases = [
         (
@@ -601,7 +599,6 @@ async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to
             "{chain}"
         );
         if backfills {
-            // As that backfill does.
             for rk in ["b1", "b2"] {
                 let sync = job(&json!({"op": "sync", "table": "Bookings", "pk": "r1", "rk": rk}));
                 drop(lab.work(&sync).await);
@@ -613,7 +610,6 @@ async fn whom_the_list_of_a_changed_or_unknown_view_is_in_the_way_is_not_told_to
     }
 }
 
-/// A laboratory whose view has another name than when its rows were made.
 async fn renamed() -> Lab {
     let lab = Lab::with(SMALL, catalog(&index("old_name", "ByGuest")));
     lab.work(&put(&booking("b1", "Ada"))).await.unwrap();
@@ -622,7 +618,6 @@ async fn renamed() -> Lab {
     lab.under(next)
 }
 
-/// Records a view of bookings as gone.
 fn retire(next: &mut Catalog, view: &str) {
     let source = evenkeel_model::catalog::TableRef {
         account: AccountName::main(),
@@ -664,7 +659,7 @@ async fn the_rows_of_a_view_that_is_renamed_are_there_at_every_moment() {
         lab.faults.meddle(Box::pin(async move {
             assert!(
                 row_view(&client).await.is_some(),
-                "before operation {at} the row is gone"
+                "before operation {at} the row is missing"
             );
             seen.fetch_add(1, Ordering::SeqCst);
         }));
@@ -679,7 +674,7 @@ async fn the_rows_of_a_view_that_is_renamed_are_there_at_every_moment() {
     }
     assert!(
         looked.load(Ordering::SeqCst) >= 4,
-        "nobody looked in between"
+        "some lookup must happen in between"
     );
 }
 
@@ -707,12 +702,12 @@ async fn a_rename_that_is_disturbed_converges() {
         assert_eq!(
             row_view(&lab).await,
             None,
-            "{story}: the row goes with its booking"
+            "{story}: the row must be deleted with its booking"
         );
     }
 }
 
-/// Keys that differ in how a slash or a percent sign is written.
+/// Keys that differ in the spelling of a slash or a percent sign.
 const SIGNED: [&str; 4] = ["R%2FD", "A%", "A%25", "R%252FD"];
 const STAFF: &str = r#"
 [accounts.main]
@@ -806,7 +801,6 @@ async fn properties_lie_on_the_entity_with_the_very_key_whatever_signs_are_in_it
             assert!(plan.in_step, "{name} {pk}: {plan}");
         }
     }
-    // What was set is taken away there, and nowhere else.
     lab.work(&job(
         &json!({"op": "delete", "table": "Staff", "pk": "A%", "rk": "7"}),
     ))
@@ -822,7 +816,6 @@ async fn properties_lie_on_the_entity_with_the_very_key_whatever_signs_are_in_it
     }
 }
 
-/// The primaries of the views over keys with a percent sign.
 const PERCENT: [(&str, &str, &str); 4] = [
     ("Departments", "A%", "department"),
     ("Departments", "A%25", "department"),
@@ -830,8 +823,8 @@ const PERCENT: [(&str, &str, &str); 4] = [
     ("Staff", "A%25", "8"),
 ];
 
-/// As a program leaves it that makes other keys by the same views, as with other rules of a time zone: what `A%` says lies where `A%25` is
-/// meant.
+/// Data of a program that makes other keys from the same views, as after a change of time zone rules: the items of `A%`
+/// are where those of `A%25` should be.
 async fn escaped() -> Lab {
     let lab = Lab::with(
         SMALL,
@@ -861,7 +854,6 @@ async fn escaped() -> Lab {
     .await
     .unwrap();
     lab.do_queued().await;
-    // By the same definitions.
     let lab = lab.under(declared(STAFF));
     let catalog = lab.engine.catalog();
     for row in lab.rows(FOOTPRINTS).await {
@@ -881,7 +873,7 @@ async fn escaped() -> Lab {
     lab
 }
 
-/// What each of the primaries is told by another one.
+/// The properties that another primary sets on each of these.
 async fn told(lab: &Lab) -> Vec<Option<String>> {
     let mut told = Vec::new();
     for (name, pk, rk) in PERCENT {
@@ -903,7 +895,7 @@ async fn told(lab: &Lab) -> Vec<Option<String>> {
 }
 
 #[tokio::test]
-async fn what_lies_under_keys_by_other_rules_is_found_and_put_right() {
+async fn items_under_keys_of_other_rules_are_found_and_repaired() {
     let some = |text: &str| Some(text.to_owned());
     let thorough = |(name, pk, rk): (&str, &str, &str)| json!({"op": "sync", "table": name, "pk": pk, "rk": rk, "thorough": true});
     let repairs = [

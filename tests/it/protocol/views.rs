@@ -1,4 +1,4 @@
-//! Views of one primary, one of which cannot derive its items: it fails alone.
+//! Views of one primary, of which one cannot derive its items and fails alone.
 
 use evenkeel_engine::FailureClass;
 use evenkeel_model::job::Primary;
@@ -65,7 +65,7 @@ fn on_key(op: &str) -> Job {
     job(&json!({"op": op, "table": "Bookings", "pk": "r1", "rk": "b1"}))
 }
 
-/// Guests by what each view says: the index elsewhere, the one nearby, the list.
+/// Guests in each view: the index in another table, the one in the partition, the list.
 async fn guests(lab: &Lab) -> [Vec<String>; 3] {
     let of = |name: &str, row: &Entity| row.text(name).map(str::to_owned);
     let elsewhere = lab
@@ -117,7 +117,6 @@ async fn in_step(lab: &Lab, story: &str) {
     assert!(plan.in_step, "{story}: {plan}");
 }
 
-/// The job fails, and says which view it is that fails.
 async fn refused(lab: &Lab, job: &Job) -> String {
     let failure = lab.work(job).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::Permanent);
@@ -184,7 +183,6 @@ async fn a_put_writes_its_primary_though_one_view_cannot_derive() {
         (Some("Bea"), Some("four"))
     );
     assert_eq!(guests(&lab).await, all_say("Bea"));
-    // What the view had stays as it was, and goes with its primary.
     assert_eq!(covers(&lab).await, Some(4_i64.into()));
     lab.work(&on_key("delete")).await.unwrap();
     assert_eq!(
@@ -245,12 +243,12 @@ async fn a_view_that_cannot_derive_is_left_as_it_was_whatever_disturbs_the_job()
             case.arm(&lab.faults);
             assert!(
                 lab.deliver_until_done(&bad).await.is_none(),
-                "{story}: the job ends in the poison queue"
+                "{story}: the job must be poisoned"
             );
             sweep.seen(&lab);
             lab.faults.calm();
             lab.finish().await;
-            // An earlier delivery that wrote the primary leaves what follows to the next job.
+            // An earlier delivery that wrote the primary leaves the rest to the next job.
             drop(lab.work(&on_key("sync")).await);
             assert_eq!(guests(&lab).await, all_say("Bea"), "{story}");
             assert_eq!(covers(&lab).await, Some(4_i64.into()), "{story}");
@@ -320,7 +318,6 @@ async fn every_key_that_is_not_to_be_had_is_named_and_every_view_that_cannot_der
     );
 }
 
-/// Disturbs a job at each of its operations, and asks afterwards.
 async fn swept(prepared: impl AsyncFn() -> Lab, job: &Job, ask: impl AsyncFn(&Lab, &str)) {
     let mut sweep = Sweep::over(prepared().await.operations_of(job).await);
     while let Some(case) = sweep.next() {
@@ -349,7 +346,7 @@ row_key = "{PartitionKey}_{RowKey}"
 select = []
 "#;
 
-/// No transaction goes beyond a partition.
+/// A transaction is limited to one partition.
 #[tokio::test]
 async fn a_copy_in_another_partition_of_its_primarys_table_is_no_part_of_the_primarys_transaction()
 {
@@ -399,7 +396,7 @@ partition_key = "{PartitionKey}"
 row_key = "{Host}"
 "#;
 
-/// Each key is held by an item of the very primary that wants it.
+/// Each key is held by an item of the same primary that wants it.
 #[tokio::test]
 async fn two_views_of_one_primary_exchange_their_keys() {
     let meeting = |guest: &str, host: &str| put(&booking(guest, 4).with("Host", host));

@@ -1,4 +1,4 @@
-//! Wide entities, disturbed at every operation of every job: an entity is never half of one version and half of another.
+//! Wide entities, disturbed at every operation of every job: an entity is never a mixture of two versions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn lab_of(catalog: &str) -> Lab {
     Lab::with(SMALL, declared(catalog))
 }
 
-/// A survey: every answer is the same number, so that a mixture shows.
+/// A survey in which every answer is the same number, so that a mixture is visible.
 fn survey(questions: i32, answer: i32, mail: &str) -> Entity {
     let entity = Entity::new(EntityKey::new("p", "1").unwrap()).with("Mail", mail);
     (0..questions).fold(entity, |entity, n| entity.with(format!("Q{n:04}"), answer))
@@ -77,7 +77,6 @@ fn on(op: &str) -> Job {
     }
 }
 
-/// A job, the jobs before it, and what is there in the end: table, row key and entity.
 struct Scenario {
     name: &'static str,
     before: fn() -> Vec<Job>,
@@ -156,7 +155,7 @@ async fn prepared(scenario: &Scenario) -> Lab {
     lab
 }
 
-/// The entities of a table, put together by hand from rows that must all belong to one.
+/// The entities of a table, assembled by the test from rows that must all belong to one.
 fn entities(lab: &Lab, name: &str, story: &str) -> BTreeMap<String, BTreeMap<String, EdmValue>> {
     let rows: Vec<_> = lab
         .sim
@@ -197,11 +196,10 @@ fn entities(lab: &Lab, name: &str, story: &str) -> BTreeMap<String, BTreeMap<Str
         seen += 1 + tokens.len();
         entities.insert(rk.to_owned(), all);
     }
-    assert_eq!(seen, rows.len(), "{story}: rows of {name} belong to nobody");
+    assert_eq!(seen, rows.len(), "{story}: orphaned rows in {name}");
     entities
 }
 
-/// Rows, views and plans agree.
 async fn check(lab: &Lab, story: &str) {
     let mut wanted = Vec::new();
     for (rk, survey) in entities(lab, "Surveys", story) {
@@ -281,13 +279,12 @@ async fn every_job_disturbed_at_every_operation_leaves_one_whole_entity() {
     }
     assert!(
         runs > 300,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
 type Step = fn(Lab) -> BoxFuture<'static, ()>;
 
-/// Who does what in between.
 fn meddlers() -> [(&'static str, Step); 2] {
     [
         ("one answer of the second row", |lab| {
@@ -351,12 +348,12 @@ async fn an_answer_that_another_worker_writes_in_between_is_not_lost() {
     }
     assert!(
         runs > 20,
-        "only {runs} runs: the sweep has lost its scenarios"
+        "only {runs} runs: the sweep must run all scenarios"
     );
 }
 
 #[tokio::test]
-async fn a_reader_sees_one_version() {
+async fn a_reader_gets_a_single_version() {
     let key = survey(0, 0, "").key;
     for at in 1..=3 {
         let lab = lab();
@@ -395,14 +392,13 @@ async fn a_reader_sees_one_version() {
     }
 }
 
-/// What applications do that do not know of further rows.
+/// Writes of applications that do not know about further rows.
 const CARELESS: [&str; 3] = [
     "the first row deleted",
     "the first row replaced",
     "the first archived row deleted",
 ];
 
-/// An entity of which further rows are left over.
 async fn left_over(how: &str) -> Lab {
     let lab = lab();
     lab.work(&put(&survey(800, 1, "ada"), "replace"))
@@ -451,7 +447,7 @@ async fn an_erasure_takes_rows_that_have_lost_their_first() {
         }
         runs += sweep.runs().0;
     }
-    assert!(runs > 100, "only {runs} runs: the sweep has lost its cases");
+    assert!(runs > 100, "only {runs} runs: the sweep must run all cases");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A laboratory: a simulated account, an engine on it, a clock, and faults that strike at one operation.
+//! The lab: a simulated account, an engine on it, a clock, and faults that strike at one operation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -36,50 +36,40 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 pub(crate) const RECHECK_AFTER: Duration = Duration::from_mins(26);
-/// The numbers of another account's operations begin beyond all others.
+/// Operations of the second account are numbered from here on.
 const BESIDE: u64 = 1 << 40;
-/// No story has so many jobs queue each other.
+/// Maximum length of a chain of queued jobs in a story.
 const MOST_QUEUED: u32 = 100;
 
-/// What happens at the chosen operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disturbance {
-    /// The worker stops.
     Crash,
-    /// The store refuses.
     Refuse,
-    /// The store is busy.
     Throttle,
-    /// Executed, but the answer is lost.
     LoseAnswer,
-    /// Given up by its sender, and executed some operations later.
+    /// The sender gives the request up, and it is executed this many operations later.
     ArriveLater(u64),
-    /// Somebody else does something first.
+    /// Another actor does something first.
     Meddle,
 }
 
 type Meddling = BoxFuture<'static, ()>;
 
-/// When the late request of a run arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// There is none.
     Never,
-    /// Before another operation of the run.
     During,
-    /// When the run had ended, or not yet.
+    /// After the end of the run, or not yet.
     After,
 }
 
-/// A deletion that is executed and not heard of.
-enum Unheard {
-    /// It has not been sent.
+/// A delete that is executed, and whose answer is lost.
+enum LostDelete {
     Awaited {
         table: &'static str,
         then: Option<ErrorClass>,
         meddling: Meddling,
     },
-    /// It was executed.
     Executed {
         table: &'static str,
         then: Option<ErrorClass>,
@@ -87,7 +77,6 @@ enum Unheard {
     },
 }
 
-/// Whether an operation deletes a row of a table, alone or in a transaction.
 fn deletes(operation: &OperationInfo, table: &str) -> bool {
     match &operation.what {
         Resource::Entity(name, _) => name.as_str() == table && operation.name == "Delete Entity",
@@ -96,39 +85,30 @@ fn deletes(operation: &OperationInfo, table: &str) -> bool {
     }
 }
 
-/// Strikes at chosen operations.
 #[derive(Default)]
-pub(crate) struct Strike {
+pub(crate) struct FaultInjector {
     at: Mutex<BTreeMap<u64, Disturbance>>,
     counted: AtomicU64,
     calm: AtomicBool,
     /// The number of the operation before which the last late request arrives.
     due: Mutex<Option<u64>>,
     crashed: Notify,
-    /// What others do, in turn.
     meddling: Mutex<VecDeque<Meddling>>,
-    unheard: Mutex<Option<Unheard>>,
-    /// Every operation lets the others go on first.
+    unheard: Mutex<Option<LostDelete>>,
+    /// Every operation yields to the other tasks first.
     turns: AtomicBool,
-    /// Every operation takes a millisecond.
     slow: AtomicBool,
-    /// Most rows of a page.
     page: Mutex<Option<usize>>,
-    /// Writes of each table's rows.
     writes: Mutex<BTreeMap<String, u64>>,
-    /// Reads of each row: table, partition key, row key.
     reads: Mutex<BTreeMap<String, u64>>,
-    /// Every request, in order: `read` or `write`, and what it is about.
+    /// Every request, in order: `read` or `write`, and its subject.
     requests: Mutex<Vec<String>>,
-    /// Rows whose next writes lose a race, and how many of them.
     losing: Mutex<BTreeMap<String, u64>>,
-    /// The names of the operations that are counted.
     names: Mutex<BTreeMap<u64, &'static str>>,
-    /// How often each operation was sent at all.
     totals: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Strike {
+impl FaultInjector {
     pub(crate) fn arm(&self, at: u64, disturbance: Disturbance) {
         self.at.lock().unwrap().insert(at, disturbance);
         *self.due.lock().unwrap() = None;
@@ -140,22 +120,22 @@ impl Strike {
         self.meddling.lock().unwrap().push_back(meddling);
     }
 
-    /// The next deletion of a row of a table is executed and not heard of. Before anything else is sent somebody meddles; where what is
-    /// sent is the deletion once more, it is refused as `then` says, or as it is.
+    /// Executes the next delete of a row of this table and loses its answer. Before the next request, another actor
+    /// acts. If that request is the delete again, it is refused as `then` specifies, or by the store itself.
     pub(crate) fn lose_the_deletion_of(
         &self,
         table: &'static str,
         then: Option<ErrorClass>,
         meddling: Meddling,
     ) {
-        *self.unheard.lock().unwrap() = Some(Unheard::Awaited {
+        *self.unheard.lock().unwrap() = Some(LostDelete::Awaited {
             table,
             then,
             meddling,
         });
     }
 
-    /// Whether a deletion that was to be lost was sent, and something after it.
+    /// Whether such a delete was sent, and something after it.
     pub(crate) fn has_lost_it(&self) -> bool {
         self.unheard.lock().unwrap().is_none()
     }
@@ -163,23 +143,23 @@ impl Strike {
     async fn unheard(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let unheard = self.unheard.lock().unwrap().take()?;
         match unheard {
-            Unheard::Awaited {
+            LostDelete::Awaited {
                 table,
                 then,
                 meddling,
             } if deletes(operation, table) => {
-                *self.unheard.lock().unwrap() = Some(Unheard::Executed {
+                *self.unheard.lock().unwrap() = Some(LostDelete::Executed {
                     table,
                     then,
                     meddling,
                 });
                 Some(FaultDecision::LoseAnswer)
             }
-            awaited @ Unheard::Awaited { .. } => {
+            awaited @ LostDelete::Awaited { .. } => {
                 *self.unheard.lock().unwrap() = Some(awaited);
                 None
             }
-            Unheard::Executed {
+            LostDelete::Executed {
                 table,
                 then,
                 meddling,
@@ -191,39 +171,35 @@ impl Strike {
         }
     }
 
-    /// From now on every operation lets the others go on first, as a network does.
+    /// Makes every operation yield to the other tasks first, as a network does.
     pub(crate) fn take_turns(&self) {
         self.turns.store(true, Ordering::SeqCst);
     }
 
-    /// From now on every operation takes a millisecond.
     pub(crate) fn take_time(&self) {
         self.slow.store(true, Ordering::SeqCst);
     }
 
-    /// How often a row of a table was written.
     pub(crate) fn writes_to(&self, table: &str) -> u64 {
         self.writes.lock().unwrap().get(table).copied().unwrap_or(0)
     }
 
-    /// How often a row was read.
     pub(crate) fn reads_of(&self, table: &str, pk: &str, rk: &str) -> u64 {
         let row = format!("{table} {pk} {rk}");
         self.reads.lock().unwrap().get(&row).copied().unwrap_or(0)
     }
 
-    /// Every request since the last call: `read Employees Sales 1` for that row.
+    /// Every request since the last call, such as `read Employees Sales 1`.
     pub(crate) fn take_requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.requests.lock().unwrap())
     }
 
-    /// The next writes of a row lose a race, so many of them.
+    /// The next `times` writes of a row lose a race.
     pub(crate) fn lose_races(&self, table: &str, pk: &str, rk: &str, times: u64) {
         let row = format!("{table} {pk} {rk}");
         self.losing.lock().unwrap().insert(row, times);
     }
 
-    /// Whether a write of a row is to lose a race.
     fn loses(&self, row: &str) -> bool {
         let mut losing = self.losing.lock().unwrap();
         let Some(left) = losing.get_mut(row).filter(|left| **left > 0) else {
@@ -233,7 +209,7 @@ impl Strike {
         true
     }
 
-    /// When the last late request has arrived, as of now.
+    /// When the last late request arrived, if it has arrived yet.
     pub(crate) fn arrival(&self) -> Arrival {
         match *self.due.lock().unwrap() {
             None => Arrival::Never,
@@ -242,22 +218,18 @@ impl Strike {
         }
     }
 
-    /// What the operation of this number was.
     pub(crate) fn named(&self, number: u64) -> Option<&'static str> {
         self.names.lock().unwrap().get(&number).copied()
     }
 
-    /// How often an operation was sent.
     pub(crate) fn total(&self, name: &str) -> u64 {
         self.totals.lock().unwrap().get(name).copied().unwrap_or(0)
     }
 
-    /// Waits until the worker stops.
     pub(crate) async fn crash(&self) {
         self.crashed.notified().await;
     }
 
-    /// From now on pages have so many rows at most, or as many as are asked for.
     pub(crate) fn shorten_pages(&self, most: Option<usize>) {
         *self.page.lock().unwrap() = most;
     }
@@ -266,7 +238,7 @@ impl Strike {
         self.calm.store(true, Ordering::SeqCst);
     }
 
-    /// After a calm: what is armed strikes again.
+    /// After a calm: armed disturbances strike again.
     pub(crate) fn go_on(&self) {
         self.calm.store(false, Ordering::SeqCst);
     }
@@ -277,7 +249,7 @@ impl Strike {
 }
 
 #[async_trait]
-impl FaultPolicy for Strike {
+impl FaultPolicy for FaultInjector {
     fn page(&self, _what: &Resource) -> Option<usize> {
         *self.page.lock().unwrap()
     }
@@ -337,7 +309,7 @@ impl FaultPolicy for Strike {
             Some(Disturbance::Throttle) => {
                 FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })
             }
-            // A read that gets no answer is only a failed read.
+            // A read without an answer is only a failed read.
             Some(Disturbance::LoseAnswer | Disturbance::ArriveLater(_)) if !operation.writes => {
                 FaultDecision::Fail(ErrorClass::Transient { retry_after: None })
             }
@@ -359,11 +331,11 @@ impl FaultPolicy for Strike {
     }
 }
 
-/// A clock that moves a little whenever it is read, and much when told to.
+/// A clock that advances a little at each read, and much on demand.
 #[derive(Default)]
-struct Hands(AtomicI64);
+struct TestClock(AtomicI64);
 
-impl Clock for Hands {
+impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millisecond(1_795_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst))
             .unwrap()
@@ -374,27 +346,25 @@ impl Clock for Hands {
     }
 }
 
-/// Numbers that never repeat, from one engine to the next neither.
-struct Dice;
+struct UniqueRng;
 
-impl Rng for Dice {
+impl Rng for UniqueRng {
     fn next_u64(&self) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         NEXT.fetch_add(1, Ordering::SeqCst)
     }
 }
 
-/// Numbers all over.
-struct Spread(AtomicU64);
+/// Numbers that are spread over all values.
+struct SpreadRng(AtomicU64);
 
-impl Rng for Spread {
+impl Rng for SpreadRng {
     fn next_u64(&self) -> u64 {
-        // Steps of a generator with a golden increment (Weyl).
+        // The steps of a Weyl generator, by the golden ratio.
         self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst)
     }
 }
 
-/// The views of the laboratory.
 pub(crate) const SHAPE: Shape = Shape {
     former_index: false,
     chain: false,
@@ -411,7 +381,7 @@ pub(crate) const SHAPE: Shape = Shape {
     twins: false,
     placement: Placement::Main,
 };
-/// Fewer of them, where each operation more is many runs more.
+/// Fewer views, for tests in which each additional operation means many additional runs.
 pub(crate) const SMALL: Shape = Shape {
     lists: false,
     sets: false,
@@ -419,25 +389,21 @@ pub(crate) const SMALL: Shape = Shape {
     ..SHAPE
 };
 
-/// Everything that a test needs.
 #[derive(Clone)]
 pub(crate) struct Lab {
     pub(crate) shape: Shape,
     pub(crate) sim: SimWorld,
-    /// Another account beside the one that everything else lies in, where a test has several.
     pub(crate) beside: Option<SimWorld>,
     pub(crate) account: Account,
     pub(crate) engine: Arc<Engine>,
-    /// The engine of another worker.
     meddler: Arc<Engine>,
-    pub(crate) faults: Arc<Strike>,
-    clock: Arc<Hands>,
-    /// The secret of its engines' seals.
+    pub(crate) faults: Arc<FaultInjector>,
+    clock: Arc<TestClock>,
     secret: Arc<SealSecret>,
     messages: Arc<AtomicU64>,
-    /// What the meddling client wrote last: row key and e-mail address.
+    /// The last write of the meddling client: row key and e-mail address.
     pub(crate) last_client_write: Arc<Mutex<Option<(String, String)>>>,
-    /// Jobs to run before the end.
+    /// Jobs to run before the final checks.
     pub(crate) sync_later: Arc<Mutex<Vec<Job>>>,
 }
 
@@ -449,7 +415,6 @@ pub(crate) fn recheck_queue() -> QueueName {
     QueueName::new("jobs-recheck").unwrap()
 }
 
-/// The key-encryption key of every laboratory.
 pub(crate) fn vault() -> Arc<dyn Vault> {
     Arc::new(LocalVault::new(
         "k1",
@@ -457,12 +422,11 @@ pub(crate) fn vault() -> Arc<dyn Vault> {
     ))
 }
 
-/// The account with the decorators that it has in the program, or without.
-fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> Account {
+fn account(sim: &SimWorld, clock: &Arc<TestClock>, decorators: Option<Grouping>) -> Account {
     let Some(grouping) = decorators else {
         return sim.account();
     };
-    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(Dice));
+    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(UniqueRng));
     decorate(
         &AccountName::main(),
         &sim.account(),
@@ -474,17 +438,16 @@ fn account(sim: &SimWorld, clock: &Arc<Hands>, decorators: Option<Grouping>) -> 
     .account
 }
 
-/// The sink, likewise.
 fn sink(
     sim: &SimWorld,
-    clock: &Arc<Hands>,
+    clock: &Arc<TestClock>,
     decorators: Option<Grouping>,
 ) -> (AccountName, Arc<dyn Sink>) {
     let name = AccountName::new("catalog").unwrap();
     if decorators.is_none() {
         return (name, sim.sink());
     }
-    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(Dice));
+    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(UniqueRng));
     let decorated = decorate_sink(&name, sim.sink(), retries(), &clock, &rng).sink;
     (name, decorated)
 }
@@ -498,14 +461,13 @@ fn retries() -> RetryPolicy {
     RetryPolicy::growing(backoff, 6)
 }
 
-/// The other account of a laboratory that has two.
 pub(crate) fn other() -> AccountName {
     AccountName::new("other").unwrap()
 }
 
 fn engine(
     (sim, beside): (&SimWorld, Option<&SimWorld>),
-    (clock, secret): (&Arc<Hands>, &Arc<SealSecret>),
+    (clock, secret): (&Arc<TestClock>, &Arc<SealSecret>),
     catalog: &Arc<Catalog>,
     decorators: Option<Grouping>,
     rng: Arc<dyn Rng>,
@@ -539,22 +501,19 @@ impl Lab {
         Self::with(shape, catalog(shape))
     }
 
-    /// Whose account and sink have the decorators that they have in the program.
+    /// A lab whose account and sink have the decorators of production.
     pub(crate) fn decorated(shape: Shape, catalog: Catalog, grouping: Grouping) -> Self {
         Self::build(shape, catalog, Some(grouping), false)
     }
 
-    /// With a catalog over two accounts.
     pub(crate) fn over_two(catalog: Catalog) -> Self {
         Self::build(SMALL, catalog, None, true)
     }
 
-    /// With a catalog of its own.
     pub(crate) fn with(shape: Shape, catalog: Catalog) -> Self {
         Self::build(shape, catalog, None, false)
     }
 
-    /// The same, within this budget of memory.
     pub(crate) fn within(mut self, memory: Arc<MemoryBudget>) -> Self {
         let own = std::mem::replace(&mut self.engine, Arc::clone(&self.meddler));
         self.engine = Arc::new(Arc::into_inner(own).unwrap().within(memory));
@@ -562,7 +521,10 @@ impl Lab {
     }
 
     fn build(shape: Shape, catalog: Catalog, decorators: Option<Grouping>, two: bool) -> Self {
-        let (clock, faults) = (Arc::new(Hands::default()), Arc::new(Strike::default()));
+        let (clock, faults) = (
+            Arc::new(TestClock::default()),
+            Arc::new(FaultInjector::default()),
+        );
         faults.calm();
         let sim = SimWorld::new(AccountName::main(), clock.clone(), faults.clone());
         let beside = two.then(|| SimWorld::new(other(), clock.clone(), faults.clone()));
@@ -578,14 +540,14 @@ impl Lab {
                 (&clock, &secret),
                 &declared,
                 decorators,
-                Arc::new(Dice),
+                Arc::new(UniqueRng),
             ),
             meddler: engine(
                 (&sim, beside.as_ref()),
                 (&clock, &secret),
                 &declared,
                 None,
-                Arc::new(Dice),
+                Arc::new(UniqueRng),
             ),
             sim,
             beside,
@@ -619,14 +581,13 @@ impl Lab {
                 .create_container(&ContainerName::new(CONTAINER).unwrap())
                 .await
                 .unwrap();
-            // As workers do before their first jobs. The other engine has it from here.
-            // No runtime is there to give it a new budget.
+            // Workers do this before their first jobs, and the other engine gets the secret from here. This code runs
+            // outside a runtime, so nothing would renew the task's budget.
             tokio::task::unconstrained(lab.meddler.read_secret()).await;
         });
         lab
     }
 
-    /// The same laboratory under another catalog.
     pub(crate) fn under(&self, catalog: Catalog) -> Self {
         let catalog = Arc::new(catalog);
         let engine = || {
@@ -635,7 +596,7 @@ impl Lab {
                 (&self.clock, &self.secret),
                 &catalog,
                 None,
-                Arc::new(Dice),
+                Arc::new(UniqueRng),
             )
         };
         Self {
@@ -645,7 +606,7 @@ impl Lab {
         }
     }
 
-    /// The same laboratory as another worker sees it, which does its work while the first one waits for an answer.
+    /// The same lab as another worker sees it, which does its work while the first one waits for an answer.
     pub(crate) fn of_another_worker(&self) -> Self {
         Self {
             engine: Arc::clone(&self.meddler),
@@ -653,9 +614,8 @@ impl Lab {
         }
     }
 
-    /// The same laboratory as one of many workers sees it, who race.
     pub(crate) fn of_a_racing_worker(&self) -> Self {
-        let rng = Spread(AtomicU64::new(Dice.next_u64() << 40));
+        let rng = SpreadRng(AtomicU64::new(UniqueRng.next_u64() << 40));
         let engine = engine(
             (&self.sim, self.beside.as_ref()),
             (&self.clock, &self.secret),
@@ -669,7 +629,7 @@ impl Lab {
         }
     }
 
-    /// The same laboratory as a worker sees it that has heard no answer.
+    /// The same lab as a worker sees it that has received no answer yet.
     pub(crate) fn of_a_new_worker(&self) -> Self {
         let sim = self.sim.for_caller(1, self.faults.clone());
         let beside = self
@@ -682,7 +642,7 @@ impl Lab {
                 (&self.clock, &self.secret),
                 self.engine.catalog(),
                 None,
-                Arc::new(Dice),
+                Arc::new(UniqueRng),
             )
         };
         Self {
@@ -695,7 +655,7 @@ impl Lab {
         }
     }
 
-    /// The same, whose worker has just started and knows nothing.
+    /// The same lab as a worker sees it that has just started and has no state.
     pub(crate) fn of_a_restarted_worker(&self) -> Self {
         Self {
             secret: Arc::default(),
@@ -711,7 +671,6 @@ impl Lab {
         );
     }
 
-    /// A client writes an employee, as clients do.
     pub(crate) async fn write(&self, entity: Entity) {
         self.account
             .tables
@@ -723,7 +682,7 @@ impl Lab {
             .unwrap();
     }
 
-    /// A client writes an employee, and remembers it.
+    /// A client writes an employee, and records this as the last write.
     pub(crate) async fn client_writes(&self, rk: &str, email: &str) {
         self.write(employee(rk, email, "Meddled")).await;
         *self.last_client_write.lock().unwrap() = Some((rk.to_owned(), email.to_owned()));
@@ -733,7 +692,6 @@ impl Lab {
         self.delete_row("Employees", pk, rk).await;
     }
 
-    /// Deletes a row, whosever it is.
     pub(crate) async fn delete_row(&self, name: &str, pk: &str, rk: &str) {
         let key = EntityKey::new(pk, rk).unwrap();
         let operation = TableOperation::Delete(key, evenkeel_storage::IfMatch::Any);
@@ -748,7 +706,6 @@ impl Lab {
             .unwrap()
     }
 
-    /// The document of an employee of Sales, in the container or in the folder.
     pub(crate) async fn document(&self, rk: &str) -> Option<Entity> {
         let name = BlobName::new(format!("Sales/{rk}.json")).unwrap();
         let blob = self
@@ -772,7 +729,6 @@ impl Lab {
         Some(document::decode(&content, &EntityKey::new("Sales", rk).unwrap()).unwrap())
     }
 
-    /// The lines of the log.
     pub(crate) async fn lines(&self) -> Vec<serde_json::Value> {
         let container = ContainerName::new(CONTAINER).unwrap();
         let mut lines = Vec::new();
@@ -806,7 +762,6 @@ impl Lab {
             .rows
     }
 
-    /// A new message.
     pub(crate) fn delivery(&self) -> Delivery {
         let number = self.messages.fetch_add(1, Ordering::SeqCst);
         Delivery {
@@ -824,7 +779,6 @@ impl Lab {
         }
     }
 
-    /// A message that was sent just now, and its first delivery.
     pub(crate) fn message(&self, job: &serde_json::Value) -> (Job, Delivery) {
         let envelope = job::decode(&job.to_string()).unwrap();
         let mut delivery = self.delivery();
@@ -832,7 +786,7 @@ impl Lab {
         (envelope.job, delivery)
     }
 
-    /// A message that was put on the queue just now, and its first delivery, as the queue tells it.
+    /// Puts a message on the queue; returns its job and first delivery, as the queue reports it.
     pub(crate) async fn queued(&self, job: &serde_json::Value) -> (Job, Delivery) {
         let queue = QueueName::new("jobs").unwrap();
         self.account
@@ -868,12 +822,11 @@ impl Lab {
         )
     }
 
-    /// Runs a delivery of a message, once.
     pub(crate) async fn run(&self, (job, delivery): &(Job, Delivery)) -> Result<Outcome, Failure> {
         self.engine.execute(&Work::Job(job.clone()), delivery).await
     }
 
-    /// Runs a job to its end as an undisturbed worker would, redelivering what failed for the moment.
+    /// Runs a job to its end as an undisturbed worker would, with redeliveries after temporary failures.
     pub(crate) async fn work(&self, job: &Job) -> Result<Outcome, Failure> {
         let mut delivery = self.delivery();
         loop {
@@ -893,7 +846,7 @@ impl Lab {
         }
     }
 
-    /// Does a job as `work` does, and tells which changes of items no outcome tells of.
+    /// Does a job like `work`, and also returns the number of changes that no outcome reports.
     pub(crate) async fn work_untold(
         &self,
         job: &Job,
@@ -902,12 +855,10 @@ impl Lab {
         (waits.of(self.work(job)).await, waits.untold())
     }
 
-    /// The time.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Delivers a job once. Nothing where the worker crashed.
     pub(crate) async fn deliver(
         &self,
         job: &Job,
@@ -922,7 +873,7 @@ impl Lab {
         }
     }
 
-    /// Gives a job up that was delivered, as the worker does when its message is exhausted.
+    /// Gives up a delivered job, as the worker does when its message is exhausted.
     pub(crate) async fn give_up(&self, job: &Job) {
         self.engine
             .give_up(&Work::Job(job.clone()), &self.delivered(1))
@@ -942,7 +893,6 @@ impl Lab {
         }
     }
 
-    /// How many operations a job takes that nothing disturbs.
     pub(crate) async fn operations_of(&self, job: &Job) -> u64 {
         self.faults.arm(u64::MAX, Disturbance::Crash);
         self.deliver(job, 1)
@@ -954,7 +904,7 @@ impl Lab {
         operations
     }
 
-    /// Delivers a job as often as it takes; a permanent failure ends it, as poison.
+    /// Delivers a job until it is done. A permanent failure ends it, as poison.
     pub(crate) async fn deliver_until_done(&self, job: &Job) -> Option<Outcome> {
         for dequeue_count in 1..=20 {
             match self.deliver(job, dequeue_count).await {
@@ -966,7 +916,6 @@ impl Lab {
         panic!("{job:?} is not done after 20 deliveries");
     }
 
-    /// Does the jobs that jobs have queued, until there are none.
     pub(crate) async fn do_queued(&self) {
         let queue = QueueName::new("jobs").unwrap();
         let mut done = 0;
@@ -982,12 +931,9 @@ impl Lab {
             }
             for message in messages {
                 done += 1;
-                assert!(
-                    done < MOST_QUEUED,
-                    "jobs queue jobs without end: {message:?}"
-                );
+                assert!(done < MOST_QUEUED, "jobs keep queueing jobs: {message:?}");
                 let MessageText::Readable(text) = &message.text else {
-                    panic!("an unreadable job")
+                    panic!("job cannot be decoded")
                 };
                 for queued in jobs_of(text) {
                     match self.work(&queued).await {
@@ -1004,9 +950,9 @@ impl Lab {
         }
     }
 
-    /// The rechecks that are queued, 32 at most.
+    /// The queued rechecks, at most 32.
     pub(crate) async fn rechecks(&self) -> Vec<Recheck> {
-        // Those of a recheck's run come twice as late.
+        // Rechecks that a recheck queues wait twice as long.
         self.wait(2 * (RECHECK_AFTER + Duration::from_mins(2)));
         let messages = self
             .account
@@ -1018,7 +964,7 @@ impl Lab {
             if let MessageText::Readable(text) = text {
                 text
             } else {
-                panic!("unreadable recheck")
+                panic!("recheck cannot be decoded")
             }
         };
         messages
@@ -1027,7 +973,6 @@ impl Lab {
             .collect()
     }
 
-    /// Runs the rechecks that are due.
     pub(crate) async fn recheck(&self) {
         let messages = self
             .account
@@ -1037,7 +982,7 @@ impl Lab {
             .unwrap();
         for message in messages {
             let MessageText::Readable(text) = &message.text else {
-                panic!("unreadable recheck")
+                panic!("recheck cannot be decoded")
             };
             let delivery = Delivery {
                 stamp: Stamp {
@@ -1089,11 +1034,10 @@ impl Lab {
             .await
             .unwrap();
         let footprints = self.rows(footprint::FOOTPRINTS).await;
-        panic!("rechecks never end: {left:?}, {footprints:?}");
+        panic!("rechecks do not come to an end: {left:?}, {footprints:?}");
     }
 }
 
-/// The catalog of a configuration file.
 pub(crate) fn declared(text: &str) -> Catalog {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("default.toml"), text).unwrap();
@@ -1106,7 +1050,7 @@ pub(crate) fn declared(text: &str) -> Catalog {
         .catalog
 }
 
-/// When the job of a scenario was enqueued: before everything that is done to the data afterwards.
+/// The time at which a scenario's job was enqueued, before all changes of the data.
 fn start() -> Timestamp {
     Timestamp::from_millisecond(1_795_000_000_000)
         .unwrap()
@@ -1114,7 +1058,6 @@ fn start() -> Timestamp {
         .unwrap()
 }
 
-/// The jobs that a message asks for.
 pub(crate) fn jobs_of(text: &str) -> Vec<Job> {
     match job::decode_request(job::decode_object(text).unwrap()).unwrap() {
         JobRequest::Job(envelope) => vec![envelope.job],

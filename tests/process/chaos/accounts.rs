@@ -1,5 +1,5 @@
-//! The accounts of a queue, as Jepsen's `total-queue` keeps them: what was attempted, what was acknowledged, what was
-//! done; lost is what was acknowledged and neither done nor poisoned, and must be nothing.
+//! The balance of a queue, as in Jepsen's `total-queue`: attempted, acknowledged and done jobs. An acknowledged job
+//! that is neither done nor poisoned is lost, and there must be none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,16 @@ use serde_json::{Value, json};
 
 use crate::end_to_end::site::Site;
 
-/// What was attempted and what was acknowledged, by the job's number.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    /// How many neighbours are of one kind.
+    /// Number of consecutive jobs of one kind.
     neighbours: usize,
-    /// How often each job was given to a submitter.
     pub(crate) attempted: BTreeMap<usize, u32>,
-    /// What a submitter said was on the queue.
+    /// The jobs that a submitter reported as queued.
     pub(crate) acknowledged: BTreeSet<usize>,
 }
 
-/// The employee that a job is about: each is the only one of its employee.
+/// The employee of a job. No other job is for the same employee.
 pub(crate) fn employee(number: usize) -> Entity {
     Entity::new(
         EntityKey::new(format!("Department {}", number % 7), format!("{number:05}")).unwrap(),
@@ -28,7 +26,6 @@ pub(crate) fn employee(number: usize) -> Entity {
     .with("Email", format!("Number.{number}@contoso.com"))
 }
 
-/// What the n-th job does, where so many neighbours do the same.
 pub(crate) fn job(number: usize, neighbours: usize) -> Value {
     let EntityKey { pk, rk } = employee(number).key;
     let (pk, rk) = (pk.as_str(), rk.as_str());
@@ -43,7 +40,6 @@ pub(crate) fn job(number: usize, neighbours: usize) -> Value {
 
 type Keyed = BTreeMap<(String, String), evenkeel_model::Row>;
 
-/// Whether a job's effect can be seen, items included.
 fn is_done(
     (number, neighbours): (usize, usize),
     present: &Keyed,
@@ -70,7 +66,6 @@ fn is_done(
 }
 
 impl Accounts {
-    /// Of jobs so many neighbours of which do the same.
     pub(crate) const fn new(neighbours: usize) -> Self {
         Self {
             neighbours,
@@ -79,8 +74,7 @@ impl Accounts {
         }
     }
 
-    /// Asserts that nothing that was acknowledged is lost, and that nothing exists that nobody asked for. In words:
-    /// how it went.
+    /// Asserts that no acknowledged job is lost, and that nothing unexpected exists. Returns a summary.
     pub(crate) fn balance(&self, site: &Site) -> String {
         let (present, archived, index) = (
             site.rows("Employees"),
@@ -90,13 +84,13 @@ impl Accounts {
         let undone =
             |number: &&usize| !is_done((**number, self.neighbours), &present, &archived, &index);
         let lost: Vec<&usize> = self.acknowledged.iter().filter(undone).collect();
-        assert!(lost.is_empty(), "acknowledged and not done: {lost:?}");
+        assert!(lost.is_empty(), "acknowledged, but not done: {lost:?}");
         let expected = self
             .attempted
             .keys()
             .filter(|number| matches!(*number / self.neighbours % 4, 0 | 1))
             .count();
-        assert_eq!(index.len(), expected, "items that nobody's primary derives");
+        assert_eq!(index.len(), expected, "orphaned items");
         let known: BTreeSet<(String, String)> = self
             .attempted
             .keys()
@@ -109,7 +103,7 @@ impl Accounts {
             .collect();
         assert!(
             unexpected.is_empty(),
-            "archived and never asked for: {unexpected:?}"
+            "archived without a job: {unexpected:?}"
         );
         let duplicated = self.attempted.values().filter(|times| **times > 1).count();
         format!(

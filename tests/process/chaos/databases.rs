@@ -1,7 +1,7 @@
-//! A database that is killed, again and again, while workers write into it.
+//! A database that is killed repeatedly while workers write to it.
 //!
-//! Each round changes primaries and kills the server once some of the round's rows are there; it recovers, and the next round begins. When
-//! all is calm the table must have the rows that the primaries say, and no other.
+//! Each round changes primaries and kills the server when some of the round's rows exist. It recovers, and the next
+//! round begins. At the end the table must have exactly the rows of the primaries.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ columns = {{ department = "text {{PartitionKey}}", number = "text {{RowKey}}", n
     )
 }
 
-/// The job of a round about a primary: it is written, left without a row, deleted, or synced.
+/// The job of a round for a primary: written, left without a row, deleted, or synced.
 fn job(number: usize, round: usize) -> Value {
     let (pk, rk) = (format!("Department {}", number % 7), format!("{number:05}"));
     match (number + round) % 6 {

@@ -1,11 +1,11 @@
-//! SIGKILL, again and again, at any moment.
+//! SIGKILL, repeatedly and at any moment.
 //!
-//! Two hosts run a worker each, two run a submitter each, and all four are killed and started anew at moments that
-//! chance chooses; Azurite is paused, and restarted in order, meanwhile. When all is calm, jobs that were exhausted by
-//! crashes are requeued, as an operator does, and the accounts must balance.
+//! Two hosts run a worker each and two run a submitter each. All four are killed and restarted at random moments, while Azurite is paused
+//! and, half-way, restarted cleanly. Afterwards jobs that were exhausted by crashes are requeued, as an operator does, and the balance
+//! must be right.
 //!
-//! `EVENKEEL_KILLS` says how many on each store (20 where it is not set), twenty to a storm: Azurite takes the longer for every request, the
-//! more messages lie in a queue. Half as many again meet jobs that travel packed, many primaries in a message.
+//! `EVENKEEL_KILLS` sets the number of kills on each store (20 by default), in storms of twenty, because Azurite's requests take longer the
+//! more messages a queue has. Half as many additional kills meet batches, with many primaries per message.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
@@ -23,42 +23,37 @@ use crate::chaos::accounts::{Accounts, employee, job};
 use crate::end_to_end::site::{EMPLOYEES, Place, QUEUE, Site};
 use crate::support::azurite::Azurite;
 
-/// Hosts of workers, and as many of submitters.
 const HOSTS: usize = 2;
-/// Jobs for each kill: enough that every process has something to do whenever it is killed.
+/// Jobs per kill. These are enough that every process is busy whenever it is killed.
 const JOBS_PER_KILL: usize = 24;
-/// The pace at which a submitter is fed, so that it has something to do until it is killed.
+/// Interval at which a submitter gets jobs, so that it is busy until it is killed.
 const PACE: Duration = Duration::from_millis(10);
 
-/// Kills of one storm.
 const KILLS: usize = 20;
 
-/// How jobs are sent.
 #[derive(Clone, Copy)]
-struct Sending {
-    /// Kills of the storm.
+struct SendingOptions {
     kills: usize,
     jobs_per_kill: usize,
     pace: Duration,
-    /// Neighbours that go into one message.
     packed: u16,
 }
 
-const ALONE: Sending = Sending {
+const ALONE: SendingOptions = SendingOptions {
     kills: KILLS,
     jobs_per_kill: JOBS_PER_KILL,
     pace: PACE,
     packed: 1,
 };
-/// A submitter waits for 20 ms of silence before it sends a message that is not full.
-const PACKED: Sending = Sending {
+/// A submitter waits for 20 ms without input before it sends a partly filled message.
+const PACKED: SendingOptions = SendingOptions {
     kills: KILLS / 2,
     jobs_per_kill: 3 * JOBS_PER_KILL,
     pace: Duration::from_millis(3),
     packed: 16,
 };
 
-/// As many storms as it takes for so many kills on each store: `scripts/test --long` has a hundred.
+/// The number of storms for this many kills on each store. `scripts/test --long` has a hundred kills.
 fn storms() -> u64 {
     let kills = std::env::var("EVENKEEL_KILLS").ok().map_or(KILLS, |kills| {
         kills.parse().expect("EVENKEEL_KILLS is a number")
@@ -66,11 +61,10 @@ fn storms() -> u64 {
     u64::try_from(kills.div_ceil(KILLS)).unwrap()
 }
 
-/// How many kills there were, and how many there are to be.
 struct Kills {
     done: AtomicUsize,
     wanted: usize,
-    /// Whether a submitter has had an acknowledgement: without one, nothing that is checked at the end could fail.
+    /// Whether a submitter has had an acknowledgement. Without one, no final check could fail.
     acknowledged: AtomicBool,
 }
 
@@ -84,12 +78,10 @@ impl Kills {
     }
 }
 
-/// A moment that chance chooses.
 fn moment(rng: &SeededRng, longest: u64) -> Duration {
     Duration::from_millis(rng.next_u64() % longest)
 }
 
-/// A worker, killed and started anew.
 fn worker(site: &Site, kills: &Kills, seed: u64) {
     let rng = SeededRng::new(seed);
     while !kills.are_over() {
@@ -100,18 +92,19 @@ fn worker(site: &Site, kills: &Kills, seed: u64) {
     }
 }
 
-/// A submitter with jobs of its own, killed and started anew with all that was not acknowledged.
+/// Kills and restarts a submitter with jobs of its own, each time with all that were not acknowledged.
 fn submitter(
     site: &Site,
     kills: &Kills,
-    (accounts, sending): (&Mutex<Accounts>, Sending),
+    (accounts, sending): (&Mutex<Accounts>, SendingOptions),
     numbers: &[usize],
     seed: u64,
 ) {
     let packed = sending.packed.to_string();
     let rng = SeededRng::new(seed);
     let mut from = 0;
-    // On a busy machine no program starts within the usual life: each that ends without an acknowledgement doubles the next one's.
+    // On a busy machine no program starts within the usual lifetime. Each one that ends without an acknowledgement
+    // doubles the next one's.
     let mut longest = 1_500;
     while from < numbers.len() && !kills.are_over() {
         let share = &numbers[from..];
@@ -179,7 +172,6 @@ fn submitter(
     }
 }
 
-/// What happens to Azurite meanwhile: it is paused, and goes on.
 fn pauses(site: &Site, kills: &Kills, seed: u64) {
     let Place::Azurite(azurite) = &site.place else {
         return;
@@ -193,7 +185,7 @@ fn pauses(site: &Site, kills: &Kills, seed: u64) {
     }
 }
 
-/// All that is left is done; what crashes have exhausted is requeued until nothing is.
+/// Does everything that is left, and requeues jobs that crashes have exhausted until there are none.
 fn calm(site: &Site) {
     for _ in 0..10 {
         site.run_until_idle(&[]);
@@ -206,24 +198,21 @@ fn calm(site: &Site) {
         let ended = site.command(&["poison", "requeue", "--all", "--reason", "exhausted"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
     }
-    panic!(
-        "some jobs are exhausted again and again: {:?}",
-        site.poison()
-    );
+    panic!("some jobs are exhausted repeatedly: {:?}", site.poison());
 }
 
-fn storm(mut site: Site, sending: Sending, seed: u64) {
+fn storm(mut site: Site, sending: SendingOptions, seed: u64) {
     let neighbours = usize::from(sending.packed);
     let accounts = Mutex::new(Accounts::new(neighbours));
     let jobs = sending.kills * sending.jobs_per_kill;
     site.migrate();
     site.write("Employees", &(0..jobs).map(employee).collect::<Vec<_>>());
-    // A redelivered job leaves alone what may have been written after it was sent, and queues tell whole seconds.
+    // A redelivered job leaves alone what may have been written after it was sent, and queues report whole seconds.
     thread::sleep(Duration::from_secs(3));
     let shares: Vec<Vec<usize>> = (0..HOSTS)
         .map(|host| (host..jobs).step_by(HOSTS).collect())
         .collect();
-    // Half of the kills before Azurite is restarted in order, half after it.
+    // Half of the kills before Azurite is restarted cleanly, and half after it.
     for half in 1..=2 {
         let kills = Kills {
             done: AtomicUsize::new(0),
@@ -248,18 +237,18 @@ fn storm(mut site: Site, sending: Sending, seed: u64) {
         });
         assert!(kills.are_over());
         if let Place::Azurite(azurite) = &mut site.place {
-            // Asked to end it saves, and yet once it seems to have come back without all that it had acknowledged since its start. It saves by
-            // itself every five seconds as well.
+            // At a clean stop Azurite saves its data, but once it seems to have lost everything that it had
+            // acknowledged since its start. It also saves by itself every five seconds.
             thread::sleep(Duration::from_secs(7));
             azurite.stop();
             azurite.restart();
         }
     }
-    // What no submitter came to, the last one sends: an acknowledged job is not sent again.
+    // The last submitter sends the jobs that no submitter has reached. Acknowledged jobs are not sent again.
     let accounts = accounts.into_inner().unwrap();
     assert!(
         !accounts.acknowledged.is_empty(),
-        "no submitter lived long enough"
+        "no submitter ran long enough for an acknowledgement"
     );
     let mut accounts = accounts;
     let rest: Vec<usize> = (0..jobs)

@@ -1,16 +1,16 @@
 //! Processes that are killed at any moment, and networks that fail at any request.
 //!
 //! `kills`: workers and submitters are killed with SIGKILL while they work, on the embedded store and on Azurite, and
-//! afterwards every job that was acknowledged is accounted for. `transport`: every operation of the Azure adapter
-//! meets every fault that a network knows. `databases`: a database is killed while workers write into it. `webhooks`: receiver
-//! and workers fail while events are sent.
+//! afterwards every acknowledged job is accounted for. `transport`: every operation of the Azure adapter meets every
+//! network fault. `databases`: a database is killed while workers write to it. `webhooks`: receiver and workers fail
+//! while events are sent.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that meets an unexpected error has failed"
+    reason = "an unexpected error fails the test"
 )]
-#![expect(clippy::print_stdout, reason = "the accounts are for people")]
+#![expect(clippy::print_stdout, reason = "the summary is for people")]
 
 mod accounts;
 mod databases;

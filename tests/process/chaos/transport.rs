@@ -1,5 +1,5 @@
-//! Every operation of the Azure adapter × every fault that a network knows: what it is taken for, that it is sent once,
-//! and what it comes to where it may be repeated.
+//! Every operation of the Azure adapter with every network fault: its error class, that it is sent once, and the result
+//! of a repetition if that is allowed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,6 @@ use futures::future::BoxFuture;
 use crate::support::azurite::{self, Ports};
 use crate::support::stub::{Reply, Stub};
 
-/// A fault, which one request meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     DroppedBefore,
@@ -68,7 +67,6 @@ impl Fault {
         }
     }
 
-    /// What it is taken for, by a read and by a write.
     fn class(self, kind: Kind) -> ErrorClass {
         match (self, kind) {
             (Self::TooManyRequests | Self::Busy, _) => ErrorClass::Throttled { retry_after: None },
@@ -81,18 +79,17 @@ impl Fault {
     }
 }
 
-/// What an operation is to those who try again.
+/// How a retry may treat an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// It changes nothing.
     Reads,
-    /// It changes something, and repeating it is harmless or tells what became of the first try.
+    /// It changes something, and a repetition is harmless or shows the result of the first attempt.
     Repeats,
-    /// Its caller has to find out what became of it.
+    /// The caller has to find out whether it was executed.
     Surfaces,
 }
 
-/// What is there before an operation.
 struct Prepared {
     table: TableName,
     etag: ETag,
@@ -177,7 +174,6 @@ async fn prepare(account: &Account) -> Prepared {
     }
 }
 
-/// One write of a row.
 macro_rules! writes {
     ($prepared:ident, $account:ident, $operation:expr) => {
         async move {
@@ -393,10 +389,10 @@ const OPERATIONS: &[(&str, Kind, Run)] = &[
     }),
 ];
 
-/// The emulator behind three stubs that do this to the first request.
-struct Line(Stub, Stub, Stub);
+/// The emulator behind three stubs that apply this fault to the first request.
+struct FaultyLine(Stub, Stub, Stub);
 
-impl Line {
+impl FaultyLine {
     fn with(fault: Fault, behind: Ports) -> Self {
         let stub = |port| {
             Stub::start(move |request| {
@@ -428,8 +424,8 @@ impl Line {
     }
 }
 
-/// A HEAD has no body that could be cut off; and messages that fail with 500 are got again one by one by the adapter
-/// itself, since one that cannot be sent would keep all others back.
+/// A HEAD has no body that could be cut off. If messages fail with 500, the adapter itself gets them one by one,
+/// because one bad message would block all others.
 fn makes_sense(name: &str, fault: Fault) -> bool {
     match fault {
         Fault::CutOff => !matches!(name, "blob properties" | "count messages"),
@@ -446,7 +442,7 @@ async fn every_fault_at_every_operation_is_taken_for_what_it_is_and_sent_once() 
     for (name, kind, run) in OPERATIONS {
         for fault in FAULTS.into_iter().filter(|fault| makes_sense(name, *fault)) {
             let prepared = prepare(&plain).await;
-            let line = Line::with(fault, azurite);
+            let line = FaultyLine::with(fault, azurite);
             let result = run(&line.connect(), &prepared).await;
             let expected = fault.class(*kind);
             let class = result.as_ref().map_err(|error| error.class);
@@ -497,7 +493,7 @@ async fn one_fault_at_any_operation_is_survived_where_it_may_be_repeated_and_tol
     for (name, kind, run) in OPERATIONS {
         for fault in FAULTS.into_iter().filter(|fault| makes_sense(name, *fault)) {
             let prepared = prepare(&plain).await;
-            let line = Line::with(fault, azurite);
+            let line = FaultyLine::with(fault, azurite);
             let result = run(&decorated(&line.connect()), &prepared).await;
             let surfaces = *kind == Kind::Surfaces && fault.class(*kind) == ErrorClass::Ambiguous;
             let well = match &result {

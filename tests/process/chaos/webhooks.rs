@@ -48,7 +48,7 @@ fn job(number: usize, round: usize) -> Value {
     }
 }
 
-/// The last event of each primary, by sequence; and the ids, each with its event.
+/// The last event of each primary by sequence, and all events by id.
 fn told(requests: &[Request]) -> BTreeMap<String, Value> {
     let mut last: BTreeMap<String, Value> = BTreeMap::new();
     let mut ids: BTreeMap<String, Value> = BTreeMap::new();
@@ -58,7 +58,7 @@ fn told(requests: &[Request]) -> BTreeMap<String, Value> {
         let same = ids
             .entry(event["id"].to_string())
             .or_insert_with(|| event.clone());
-        assert_eq!(*same, event, "an id is one change");
+        assert_eq!(*same, event, "an id must belong to one change");
         let key = event["data"]["row_key"].as_str().unwrap().to_owned();
         let newer = last
             .get(&key)
@@ -70,7 +70,7 @@ fn told(requests: &[Request]) -> BTreeMap<String, Value> {
     last
 }
 
-/// Runs a receiver of the documentation on an event; whether it accepted it.
+/// Runs a receiver from the documentation with an event. Returns whether it accepted it.
 fn accepted(program: &str, arguments: &[&str], headers: [&str; 3], body: &[u8]) -> bool {
     let mut child = Command::new(program)
         .args(arguments)
@@ -85,7 +85,6 @@ fn accepted(program: &str, arguments: &[&str], headers: [&str; 3], body: &[u8]) 
     child.wait().unwrap().success()
 }
 
-/// The code of a page's first block in a language.
 fn block(language: &str) -> String {
     let page = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -146,14 +145,13 @@ fn every_change_arrives_though_receiver_and_workers_fail_and_the_last_event_is_t
     assert_eq!(found, wanted);
     assert!(wanted.len() > PRIMARIES / 4);
 
-    // Nothing is sent where nothing changed.
     let before = stub.requests().len();
     let syncs = (0..PRIMARIES).map(|number| json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": format!("{number:03}")}));
     site.submit(&syncs.collect::<Vec<_>>());
     site.run_until_idle(&[]);
     assert_eq!(stub.requests().len(), before);
 
-    // The receivers of the documentation accept what was sent, and nothing that was changed on its way.
+    // The receivers from the documentation accept the original event, and none that was changed in transit.
     let event = requests.last().unwrap();
     let header = |name| event.header(name).unwrap();
     let headers = [

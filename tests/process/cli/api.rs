@@ -1,4 +1,4 @@
-//! The HTTP API of the daemon, as programs and strangers use it.
+//! The HTTP API of the daemon, as used by programs and strangers.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,14 +9,12 @@ use serde_json::{Value, json};
 use crate::cli::daemon::{Daemon, FREE_PORT, until};
 use crate::cli::place::{Place, says};
 
-/// A daemon with a token, and how to talk to it.
 pub(crate) struct Api {
     pub(crate) place: Place,
     pub(crate) address: String,
     daemon: Daemon,
 }
 
-/// An answer: its status, its head and its body.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
@@ -36,7 +34,6 @@ impl Api {
         Self::start_with(&[])
     }
 
-    /// With further flags.
     fn start_with(more: &[&str]) -> Self {
         let place = Place::new();
         std::fs::write(place.folder().join("token"), "s3cret-token-of-tests\n").unwrap();
@@ -72,7 +69,6 @@ impl Api {
         )
     }
 
-    /// Asks again until the JSON of an answer is as it should be.
     pub(crate) fn awaits(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         until(path, || {
@@ -83,7 +79,6 @@ impl Api {
     }
 }
 
-/// Sends one request in a version of HTTP and reads the whole answer.
 pub(crate) fn ask_at(
     version: &str,
     address: &str,
@@ -97,7 +92,7 @@ pub(crate) fn ask_at(
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
     let length = body.len();
-    // The server may answer and close before it has read all of a body that is too large.
+    // The server may answer and close before it has read all of a large body.
     let _ = write!(
         stream,
         "{method} {path} HTTP/{version}\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
@@ -174,7 +169,7 @@ fn a_job_is_submitted_and_everything_about_it_can_be_read() {
     assert_eq!(
         api.get("/api/v1/entities/EvenkeelMigrations/a/b").status,
         404,
-        "only tables of the catalog"
+        "only tables of the catalog are allowed"
     );
     assert_eq!(
         api.post("/api/v1/entities/Employees/Sales/7/reconcile", &json!({}))
@@ -399,7 +394,7 @@ fn jobs_of_concurrent_callers_have_an_answer_each() {
 fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
     let api = Api::start_with(&["--set=worker.poll.max=1h"]);
     let asked = || api.get("/api/v1/status").json()["storage"].to_string();
-    // Idle: the queue is asked no more for a long time.
+    // When idle, the daemon does not poll the queue for a long time.
     let woken = |body: &str, headers: &str| api.ask("POST", "/api/v1/wake", headers, body);
     assert_eq!(woken("", "").status, 401, "{}", asked());
     let answer = woken("", TOKEN);
@@ -419,7 +414,7 @@ fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
             jobs.as_array().unwrap().len() == number + 1
         });
     }
-    // The key for ringing is good for nothing else.
+    // The key for waking is valid for nothing else.
     let key = evenkeel_ops::bell_key(&"s3cret-token-of-tests".into());
     let by_key = format!("Authorization: Bearer {key}\r\n");
     assert_eq!(woken("", &by_key).status, 202);
@@ -436,7 +431,7 @@ fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
 }
 
 #[test]
-fn what_is_poisoned_is_read_and_requeued_or_discarded() {
+fn poisoned_jobs_are_shown_requeued_and_discarded() {
     let api = Api::start();
     for (rk, id) in [("1", "first"), ("2", "second"), ("3", "third")] {
         api.place.put(
@@ -573,7 +568,7 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
         )
         .json();
     assert_eq!(requeued["done"].as_array().unwrap().len(), 2);
-    // Their cause is not mended: they come back.
+    // Their cause is not fixed, so that they come back.
     api.awaits("/api/v1/jobs?outcome=poisoned", |jobs| {
         jobs.as_array().unwrap().len() == 6
     });
@@ -588,7 +583,7 @@ fn what_is_poisoned_is_read_and_requeued_or_discarded() {
             .len(),
         3
     );
-    // What waits is counted now and then.
+    // Waiting messages are counted from time to time.
     api.awaits("/api/v1/status", |status| {
         status["poisoned"]["jobs"] == 0 && status["headline"]["text"] == "Consistent"
     });
@@ -636,7 +631,7 @@ fn acknowledged_poison_is_the_headline_again_after_one_more_message() {
     assert_eq!(
         api.post("/api/v1/acknowledge", &one).status,
         404,
-        "it is no news any more"
+        "the message must not be reported again"
     );
     api.place.put("jobs", "no job either");
     news("1 new poisoned message, 2 in all");
@@ -756,7 +751,7 @@ fn a_thousand_wrong_tokens_are_slowed_down_and_a_session_needs_a_right_one() {
     assert_eq!(
         submit(&format!("Cookie: {cookie}\r\n")),
         403,
-        "a browser says where it comes from"
+        "a browser sends its origin"
     );
     assert_eq!(submit("Cookie: evenkeel_session=guess\r\n"), 401);
 
@@ -773,7 +768,7 @@ fn a_thousand_wrong_tokens_are_slowed_down_and_a_session_needs_a_right_one() {
     assert_eq!(
         log_in("s3cret-token-of-tests").status,
         303,
-        "the right one is looked at as ever"
+        "the right token must be accepted"
     );
     assert_eq!(submit(&same_origin), 202, "who is signed in stays so");
     api.ask("POST", "/logout", &same_origin, "");

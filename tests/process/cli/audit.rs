@@ -1,4 +1,4 @@
-//! audit: what hands, other programs and lost jobs have left is found, told and mended.
+//! `audit`: finds, reports and repairs the results of manual changes, other programs and lost jobs.
 
 use evenkeel_model::{Entity, EntityKey, TableName};
 use evenkeel_storage::TableOperation;
@@ -12,7 +12,6 @@ fn put(rk: &str, email: &str) -> String {
         .to_string()
 }
 
-/// Ten employees and their copies.
 fn filled() -> Place {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
@@ -39,7 +38,7 @@ fn copy(email: &str, owner: &str) -> Entity {
         .with("ek_view", "by_email")
 }
 
-/// Five kinds of harm, of which the last is none.
+/// Five kinds of damage, of which the last one is harmless.
 fn harm(place: &Place) {
     place.by_hand(async |store| {
         let copies = TableName::new("EmployeesByEmail").unwrap();
@@ -72,7 +71,6 @@ fn harm(place: &Place) {
     });
 }
 
-/// Problem and row key of each finding, sorted.
 fn findings(lines: &[Value]) -> Vec<(String, String)> {
     let mut found: Vec<_> = lines
         .iter()
@@ -96,7 +94,7 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_is_in_step_is_found_to_be() {
+fn an_audit_of_settled_data_finds_nothing() {
     let place = filled();
     says(
         &stdout(&place.run(&["audit"]).success()),

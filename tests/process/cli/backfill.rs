@@ -1,4 +1,4 @@
-//! backfill: data that is older than its views.
+//! `backfill`: data that is older than its views.
 
 use evenkeel_model::{Entity, EntityKey, TableName};
 use evenkeel_storage::{Account, TableOperation};
@@ -11,7 +11,7 @@ fn put(rk: usize, email: &str) -> String {
         .to_string()
 }
 
-/// A table with data, and only then a view of it.
+/// A table with data, and a view that is added afterwards.
 fn filled(employees: usize) -> Place {
     let place = Place::new();
     let jobs: Vec<String> = (0..employees)
@@ -104,7 +104,6 @@ fn a_primary_that_cannot_be_brought_in_step_holds_up_no_other_and_ends_in_poison
     assert_eq!(copies(&place), 10);
 }
 
-/// Inserts entities, as another program would.
 async fn insert(store: &Account, table: &str, entities: impl IntoIterator<Item = Entity>) {
     let table = TableName::new(table).unwrap();
     for entity in entities {
@@ -120,9 +119,9 @@ async fn insert(store: &Account, table: &str, entities: impl IntoIterator<Item =
 fn of_two_who_want_one_key_the_second_has_a_poison_message_that_says_so() {
     let place = filled(10);
     place.run(&["submit", &put(7, "3@contoso.com")]).success();
-    // The copies lie in one partition, and two employees want one address: whoever comes second.
+    // The copies are in one partition, and two employees want one address. The second one fails.
     let work = place.work();
-    assert_eq!(work["poisoned"], 0, "nobody has the address yet: {work}");
+    assert_eq!(work["poisoned"], 0, "the address has no holder yet: {work}");
     let ended = place.run(&["backfill"]).code(1);
     says(
         &stdout(&ended),
@@ -170,7 +169,7 @@ fn rows_of_others_are_told_beforehand_and_are_one_finding_of_each_view() {
         result["taken"]["by_email"]["example"].as_str().unwrap(),
         &["taken by a row that evenkeel did not write", "@contoso.com"],
     );
-    // As a job, and by a repair: no message of its own for any of them.
+    // A backfill job and a repair queue no message per primary.
     place.run(&["backfill", "--submit"]).success();
     place.run(&["audit", "--repair"]).code(3);
     let work = place.work();
@@ -186,7 +185,7 @@ fn rows_of_others_are_told_beforehand_and_are_one_finding_of_each_view() {
 }
 
 #[test]
-fn what_is_not_known_is_said() {
+fn unknown_tables_and_views_are_reported() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
     says(

@@ -1,4 +1,5 @@
-//! The dashboard in a real browser: `tests/browser/dashboard.mjs` drives Chromium against a daemon that each test starts.
+//! The dashboard in a real browser: `tests/browser/dashboard.mjs` controls Chromium against a daemon that each test
+//! starts.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::process::Command;
 use crate::cli::api::Api;
 use crate::cli::pages::PAGES;
 
-/// Plays a scenario. It ends the browser that it starts.
+/// Runs a scenario, which also ends its browser.
 fn play(scenario: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     assert!(
@@ -40,7 +41,7 @@ fn every_page_is_usable_wide_and_narrow_light_and_dark_and_asks_nobody_else() {
 }
 
 #[test]
-fn figures_follow_the_work() {
+fn the_numbers_of_the_dashboard_are_updated() {
     play("live");
 }
 

@@ -1,4 +1,4 @@
-//! run as a daemon: its endpoints, its signals, and what it does while its store is away.
+//! `run` as a daemon: its endpoints, its signals, and its behavior while its store is unavailable.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::cli::place::{Place, json_lines, says};
 
-/// A program that runs beside the test. Killed where a test fails half-way.
+/// A program that runs in parallel to the test, and is killed if the test fails.
 pub(crate) struct Daemon {
     child: Child,
     log: BufReader<ChildStderr>,
@@ -30,14 +30,14 @@ impl Daemon {
         Self { child, log }
     }
 
-    /// Reads the log until a line has this in it; the line.
+    /// Reads the log up to a line that contains this text, and returns the line.
     pub(crate) fn await_line(&mut self, part: &str) -> Value {
         let mut before = String::new();
         loop {
             let mut line = String::new();
             assert!(
                 self.log.read_line(&mut line).unwrap() > 0,
-                "{part:?} was never logged:\n{before}"
+                "{part:?} was not logged:\n{before}"
             );
             if line.contains(part) {
                 return serde_json::from_str(&line)
@@ -62,7 +62,7 @@ impl Daemon {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        // Every shell has it built in; not every machine has it as a program.
+        // Every shell has `kill` built in, but not every machine has it as a program.
         let sent = Command::new("sh")
             .args(["-c", &format!("kill -{name} {}", self.id())])
             .status()
@@ -71,7 +71,7 @@ impl Daemon {
     }
 
     pub(crate) fn code(mut self) -> Option<i32> {
-        // Read to the end, so that it never waits for somebody to read its log.
+        // Reads to the end, so that the program never blocks on a full pipe.
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
         self.child.wait().unwrap().code()
@@ -85,7 +85,6 @@ impl Drop for Daemon {
     }
 }
 
-/// The status and the body of an answer.
 fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
@@ -102,11 +101,14 @@ fn get(address: &str, path: &str) -> (u16, String) {
     (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
-/// Asks again until an answer is as it should be; a minute at most, for a machine that is busy.
+/// Waits until a condition holds, for up to a minute because a machine may be busy.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < Duration::from_mins(1), "{what}");
+        assert!(
+            started.elapsed() < Duration::from_mins(1),
+            "timed out waiting until {what}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -139,7 +141,7 @@ fn it_is_ready_works_and_drains_when_told_to_stop() {
                 .status
                 .success()
         });
-        // The copy is there a moment before its job is counted as done.
+        // The copy exists a moment before its job is counted as done.
         until("the job is counted", || {
             get(&address, "/metrics").1.contains("evenkeel_keys_total{")
         });
@@ -185,7 +187,7 @@ fn a_second_signal_ends_it_at_once() {
     until("jobs are in work", || {
         get(&address, "/metrics").1.contains("evenkeel_keys_total{")
     });
-    // Nobody can write now, so that what is in work cannot end. SQLite's own pauses grow until the work is done.
+    // Nobody can write now, so that running work cannot end. SQLite's own pauses grow until the work is done.
     let mut store = rusqlite::Connection::open(place.store()).unwrap();
     store
         .busy_handler(Some(|_| {

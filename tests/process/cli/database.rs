@@ -1,4 +1,4 @@
-//! A table of a database, filled by the program.
+//! A table of a database that the program fills.
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
     )[0];
     assert_eq!(found["name"], json!("Ada King"));
 
-    // What does not fit fails that view alone, and names entity and column.
+    // A value that does not fit fails only that view. The error names entity and column.
     submit(&place, &person("2", "of a very long name", 90.0));
     let poison = stdout(&place.run(&["--json", "poison", "list"]).success());
     says(&poison, &["\\\"name\\\"", "text(20)", "Employees"]);
@@ -98,7 +98,6 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
         [json!(["Sales", "Ada King", 100.25, since])]
     );
 
-    // What somebody else wrote is found, and mended.
     Connection::open(place.folder().join("data/reporting.db"))
         .unwrap()
         .execute("UPDATE staff SET salary = 1", [])
@@ -110,7 +109,7 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
     place.run(&["audit", "--table", "Employees"]).success();
     assert_eq!(rows(&place, "salary"), [json!([100.25])]);
 
-    // A column more, and the table is filled again.
+    // With another column the table is filled again.
     let config = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
     place.configure(&config.replace("columns = {", "columns = { email = \"text {Email|lower}\","));
     let pending = stdout(&place.run(&["migrate", "status"]).success());
@@ -128,7 +127,6 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
         [json!(["1@contoso.com", 100.25])]
     );
 
-    // A table that is dropped is created and filled anew.
     Connection::open(place.folder().join("data/reporting.db"))
         .unwrap()
         .execute("DROP TABLE staff", [])
@@ -137,7 +135,7 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
     place.run(&["backfill", "--view", "staff"]).success();
     assert_eq!(rows(&place, "email"), [json!(["1@contoso.com"])]);
 
-    // Another type is reported, and nobody's column is changed.
+    // Another type is reported, and no column is changed.
     let config = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
     place.configure(&config.replace("double {Salary}", "integer {Salary}"));
     says(
@@ -145,7 +143,7 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
         &["salary is double, not integer"],
     );
 
-    // The view leaves the catalog, and its rows the table.
+    // The view is removed from the catalog, and its rows from the table.
     let (without, _) = config.split_once("[views.staff]").unwrap();
     place.configure(without);
     place.run(&["migrate", "up", "--retire"]).success();
@@ -213,7 +211,7 @@ fn a_database_that_is_away_puts_its_jobs_off_and_no_others() {
     let data = place.folder().join("data");
     std::fs::rename(&data, place.folder().join("kept")).unwrap();
     std::fs::write(&data, "no folder").unwrap();
-    // Its table was recorded: a worker starts, and an entity that is not in it is done.
+    // Its table was recorded, so that a worker starts, and an entity without a row there is done.
     let jobs = [
         json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "a@b"}}),
     ];

@@ -20,7 +20,7 @@ fn demo(args: &[&str]) -> std::process::Output {
     assert_eq!(
         std::fs::read_dir(folder.path()).unwrap().count(),
         0,
-        "it leaves nothing behind"
+        "the demonstration must leave nothing behind"
     );
     output
 }
@@ -131,7 +131,7 @@ fn the_examples_of_the_guide_are_listed_and_an_unknown_one_is_a_usage_error() {
     );
 }
 
-/// Where a demonstration listens that is started with these arguments.
+/// Starts a demonstration with these arguments, and returns its address.
 fn listens(args: &[&str], folder: &std::path::Path) -> String {
     let mut child = Command::new(PROGRAM)
         .env_clear()
@@ -162,7 +162,7 @@ fn listens(args: &[&str], folder: &std::path::Path) -> String {
 }
 
 #[test]
-fn it_listens_where_it_is_told_to() {
+fn the_demonstration_listens_on_the_configured_address() {
     let folder = tempfile::tempdir().unwrap();
     let free = || {
         TcpListener::bind("127.0.0.1:0")

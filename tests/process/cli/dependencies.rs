@@ -1,4 +1,4 @@
-//! The check of dependencies where the advisory database is, and where it cannot be reached.
+//! The check of dependencies, with the advisory database and without access to it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::cli::place::says;
 
-/// Runs the check with a tool in whose place stands one that answers so.
+/// Runs the check with a fake tool that answers like this.
 fn check(fetched: bool, clean: bool, args: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let tool = folder.path().join("cargo-deny");
@@ -40,7 +40,7 @@ fn advisories_are_checked_and_an_unreachable_database_is_said_loudly() {
     );
     assert!(
         !check(false, true, &["--advisories"]).status.success(),
-        "where it is asked for it is needed"
+        "with --advisories an unreachable database must fail"
     );
 
     let clean = check(true, true, &[]);
@@ -53,6 +53,6 @@ fn advisories_are_checked_and_an_unreachable_database_is_said_loudly() {
     );
     assert!(
         !check(true, false, &[]).status.success(),
-        "an advisory that nobody accepted ends it"
+        "an advisory that is not accepted must fail"
     );
 }

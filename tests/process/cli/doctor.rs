@@ -1,4 +1,4 @@
-//! `evenkeel doctor`: what it finds, what it advises, and that it changes nothing.
+//! `evenkeel doctor`: its findings, its advice, and that it changes nothing.
 
 use evenkeel_model::TableName;
 use evenkeel_storage::all_tables;
@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use crate::cli::place::{Place, json_lines, says, stdout};
 
-/// The findings of one check, and the summary.
 fn findings(place: &Place, arguments: &[&str], code: i32, check: &str) -> (Vec<Value>, Value) {
     let mut lines = json_lines(
         &place

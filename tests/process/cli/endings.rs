@@ -1,4 +1,4 @@
-//! How commands end: exit codes, what is said, closed pipes, secrets.
+//! How commands end: exit codes, messages, closed pipes, secrets.
 
 use std::io::Read as _;
 use std::process::Stdio;
@@ -47,7 +47,7 @@ fn mistakes_of_the_configuration_are_2_and_told_all_at_once() {
         &stderr(&place.run(&["run", "--until-idle", "--no-http"]).code(2)),
         &["worker2", "views.bad"],
     );
-    assert!(!place.store().exists(), "nothing is started");
+    assert!(!place.store().exists(), "no program may be started");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_log_level_that_is_none_is_2_and_told_once() {
 #[test]
 fn a_table_that_is_not_there_yet_is_1_and_says_how_to_create_it() {
     let place = Place::new();
-    // A store that is not there is no store without the table: it is not created to be read.
+    // A missing store is not reported as a missing table, and is not created by a read.
     place.by_hand(async |_| ());
     says(
         &stderr(&place.run(&["get", "Employees", "a", "b"]).code(1)),
@@ -220,7 +220,7 @@ fn a_reader_that_has_gone_away_fails_what_changes_or_judges_something() {
             "{args:?}: {said}"
         );
     }
-    assert_eq!(place.work()["done"], 1, "the job was sent all the same");
+    assert_eq!(place.work()["done"], 1, "the job must be sent");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Help, and the documentation that is made of it.
+//! Help texts, and the documentation that is generated from them.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Ctrl-C: what was done so far is said, and how to go on.
+//! Ctrl-C: the command reports what was done so far, and how to continue.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -19,9 +19,9 @@ fn start(place: &Place, args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Interrupts a program as a terminal does; its exit code and what it wrote to standard error.
+/// Interrupts a program as a terminal does. Returns its exit code and standard error.
 fn interrupt(mut child: Child, mut aside: impl std::io::Read) -> (Option<i32>, String) {
-    // Every shell has it built in; not every machine has it as a program.
+    // Every shell has `kill` built in, but not every machine has it as a program.
     assert!(
         Command::new("sh")
             .args(["-c", &format!("kill -INT {}", child.id())])
@@ -73,7 +73,7 @@ fn lines_that_wait_to_be_packed_are_sent_when_it_is_interrupted() {
     place.run(&["migrate", "up"]).success();
     let mut child = start(&place, &["--json", "submit", "--pack", "1000", "-"]);
     let mut input = child.stdin.take().unwrap();
-    // Without a pause: at almost any moment some lines wait for more.
+    // Without a pause, so that almost always some lines wait for more.
     let writer = std::thread::spawn(move || {
         let mut number = 0;
         while writeln!(input, "{}", JOB.replace("\"7\"", &format!("\"{number}\""))).is_ok() {
@@ -135,7 +135,7 @@ fn progress_is_lines_on_standard_error_only_where_it_was_asked_for() {
         let mut input = child.stdin.take().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut aside = BufReader::new(child.stderr.take().unwrap());
-        // Lines are sent until progress was told, where it is told, or a few times.
+        // Sends lines until progress was reported, or a few times if it is not reported.
         let (told, hears) = std::sync::mpsc::channel();
         let listener = std::thread::spawn(move || {
             let mut line = String::new();
@@ -251,7 +251,7 @@ fn a_worker_that_is_told_to_stop_while_it_reads_its_configuration_ends_in_order(
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Opens when the program reads.
+    // This succeeds when the program reads.
     let mut pipe = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
     assert!(
         Command::new("sh")

@@ -1,4 +1,4 @@
-//! submit, run, get, plan: from a job to what it leaves behind.
+//! `submit`, `run`, `get`, `plan`: from a job to its results.
 
 use serde_json::json;
 
@@ -69,7 +69,7 @@ fn a_job_that_was_submitted_is_done_and_its_copies_are_found() {
 }
 
 #[test]
-fn a_wait_longer_than_any_clock_is_one_without_a_deadline() {
+fn a_timeout_beyond_every_clock_means_no_deadline() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
     place.run(&["submit", HIRE]).success();
@@ -291,7 +291,7 @@ fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
         }
         json!({"op": "put", "table": "Employees", "entity": entity}).to_string()
     };
-    // A few hundred bytes compressed: what is sealed cannot be.
+    // A few hundred bytes when compressed, but encrypted values cannot be compressed.
     let lines = [put("1", 1, &[]), put("2", 30_000, &[]), put("3", 1, &[])].join("\n");
     let ended = place.run_with(&["submit", "-"], lines).code(1);
     says(
@@ -304,7 +304,7 @@ fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
         &["not sent: the job has "],
     );
 
-    // Packed with another one, which is named as well.
+    // Packed with another one, which is named, too.
     let lines = [put("1", 1, &[]), put("2", 20_500, &scores)].join("\n");
     let ended = place
         .run_with(&["--json", "submit", "--pack", "10", "-"], lines)
@@ -439,13 +439,12 @@ fn a_sharded_queue_gets_each_key_in_the_shard_that_any_language_computes() {
             .success(),
     );
     assert_eq!(told[0]["queue"], json!("wide-05"));
-    // There is nobody to archive.
     assert_eq!(place.work()["skipped"], json!(1));
     place.run(&["submit", "--queue", "nowhere", job]).code(2);
 }
 
 #[test]
-fn an_archive_and_a_restore_are_there_and_back() {
+fn a_restored_entity_equals_the_archived_one() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
     place.run(&["submit", HIRE]).success();

@@ -1,4 +1,4 @@
-//! `evenkeel logs`: events that became lines, read back by their times.
+//! `evenkeel logs`: archived events, read back by their times.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ source = "SignIns"
 to = { kind = "append_blob", container = "logs", path = "sign-ins/%Y/%m/%d/%H00", time = "At", spread = 2 }
 "#;
 
-/// Six events of two hours, of which all became lines, each by two messages.
+/// Six events of two hours. All of them became lines, each from two messages.
 fn filled() -> Place {
     let place = Place::new();
     place.add(LOG);
@@ -50,7 +50,8 @@ fn filled() -> Place {
     place
 }
 
-/// The row keys of the lines of a range, sorted: the blobs of an hour follow each other, whatever times their lines have.
+/// The row keys of a range's lines, sorted, because blobs of one hour follow each other whatever times their lines
+/// have.
 fn keys(place: &Place, range: &[&str]) -> String {
     let lines = json_lines(
         &place
@@ -141,7 +142,7 @@ fn the_lines_of_a_range_are_printed_once_each() {
 }
 
 #[test]
-fn what_is_no_log_and_no_range_is_refused_in_words() {
+fn an_invalid_log_or_range_is_refused_with_a_reason() {
     let place = Place::new();
     place.add(LOG);
     place.run(&["migrate", "up"]).success();

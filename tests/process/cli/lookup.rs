@@ -1,10 +1,9 @@
-//! Finding entities through views.
+//! Lookups of entities through views.
 
 use serde_json::{Value, json};
 
 use crate::cli::place::{Place, json_lines, says, stderr, stdout};
 
-/// A place with thirty employees and an index over sixteen buckets.
 fn place() -> Place {
     let place = Place::new();
     place.add("[views.by_name]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"EmployeesByName\"\npartition_key = \"name_{LastName|bucket:16}\"\nrow_key = \"{LastName}_{PartitionKey}_{RowKey}\"");
@@ -120,7 +119,7 @@ fn a_range_is_merged_over_its_buckets_and_goes_on_where_it_ended() {
 }
 
 #[test]
-fn what_the_keys_cannot_answer_is_refused_in_words() {
+fn lookups_that_the_keys_cannot_answer_are_refused_with_a_reason() {
     let place = place();
     for (args, word) in [
         (
@@ -308,7 +307,6 @@ fn wide_entities_are_filtered_before_they_are_counted() {
     place.run(&["migrate", "up"]).success();
     let machine = |rk: usize| {
         let mut entity = json!({"PartitionKey": "Hall", "RowKey": format!("{rk:02}"), "Age": rk});
-        // Every third has more properties than a row.
         for nth in 0..if rk.is_multiple_of(3) { 300 } else { 0 } {
             entity[format!("P{nth}")] = nth.into();
         }
@@ -459,7 +457,7 @@ fn a_value_is_found_however_it_is_written() {
          [views.in_blobs]\n{list}store = \"blob\"\ncontainer = \"orders\"\nname = \"no_{{No}}\"\n"
     ));
     place.run(&["migrate", "up"]).success();
-    // The last two have texts where the others have a moment and a number.
+    // The last two have texts where the others have a time and a number.
     let jobs = [
         ("1", json!("2026-11-20T14:59:59Z"), "Edm.DateTime", json!(7)),
         (
@@ -600,7 +598,7 @@ fn a_list_a_group_and_a_blob_of_many_give_no_more_than_was_asked_for_and_go_on_f
             .collect::<Vec<_>>()
     };
     for view in ["by_team", "in_blobs", "headcount"] {
-        // Entities cost a request each beside that of the list.
+        // Entities cost one request each in addition to that of the list.
         let (found, summary) = look(&[view, "Team=Blues", "--top", "2", "--entities"]);
         assert_eq!(
             (found.as_slice(), &summary["requests"]),
@@ -620,7 +618,7 @@ fn a_list_a_group_and_a_blob_of_many_give_no_more_than_was_asked_for_and_go_on_f
         (&["Blues".to_owned(), "Greens".to_owned()][..], &json!(1))
     );
 
-    // Over several lists, whichever way they are cut.
+    // Over several lists, however pages divide them.
     let all: Vec<String> = (0..3).flat_map(of).collect();
     for top in ["1", "5", "12", "13", "35", "36", "37"] {
         let (mut found, mut token) = (Vec::new(), None::<String>);
@@ -643,7 +641,8 @@ fn a_list_a_group_and_a_blob_of_many_give_no_more_than_was_asked_for_and_go_on_f
     }
 }
 
-/// Entities with empty keys, and properties named in any script, are derived from, listed, looked up and audited as any other.
+/// Entities with empty keys, and properties with names in any script, are derived from, listed, looked up and audited
+/// like all others.
 #[test]
 fn empty_keys_and_names_in_any_script_are_found() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Much of everything: what a page shows and asks for stays the same however much there is.
+//! Large numbers of everything: a page's size and requests do not grow with the data.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,6 @@ use crate::cli::api::{Api, ask_at};
 use crate::cli::daemon::{Daemon, FREE_PORT, until};
 use crate::cli::place::{Place, says};
 
-/// Largest page, in bytes.
 const PAGE: usize = 200_000;
 
 #[test]
@@ -45,11 +44,10 @@ fn ten_thousand_dead_letters_make_no_page_longer_and_one_of_them_is_requeued_for
     let shown_again = requests(&api.get("/metrics").body, "update_message");
     assert!(
         (1..32).contains(&shown_again),
-        "only its own page was hidden meanwhile: {shown_again}"
+        "only its own page may be hidden meanwhile: {shown_again}"
     );
 }
 
-/// Requests of an operation so far.
 fn requests(metrics: &str, op: &str) -> u64 {
     let of = |line: &&str| {
         line.starts_with("evenkeel_storage_requests_total{")
@@ -73,7 +71,7 @@ fn a_thousand_views_make_no_page_longer_and_all_are_found_page_by_page() {
         );
     }
     place.add(&views);
-    // Beforehand: a thousand lines about it would fill the daemon's log, which nobody reads here.
+    // The catalog is recorded in advance, because a thousand lines about it would fill the daemon's log, which nobody reads here.
     place.run(&["migrate", "up"]).success();
     let mut daemon = Daemon::start(&place, &[FREE_PORT, "run"]);
     let address = daemon.address();

@@ -1,4 +1,4 @@
-//! migrate, and what run does about it.
+//! `migrate`, and how `run` reacts to it.
 
 use evenkeel_model::{Entity, EntityKey, TableName};
 use evenkeel_storage::TableOperation;
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::cli::place::{Place, json_lines, says, stderr, stdout};
 
 #[test]
-fn what_is_pending_is_told_and_done_once() {
+fn pending_migrations_are_reported_and_done_once() {
     let place = Place::new();
     place.by_hand(async |_| ());
     let before = &json_lines(&place.run(&["--json", "migrate", "status"]).success())[0];
@@ -62,7 +62,7 @@ fn a_view_that_changed_or_went_away_is_recorded_as_such() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
     place.add("[views.by_name]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"EmployeesByName\"\npartition_key = \"name\"\nrow_key = \"{LastName}_{PartitionKey}_{RowKey}\"");
-    // What replaces a view is asked for.
+    // A replaced view needs confirmation.
     let done = stdout(
         &place
             .run(&[
@@ -102,7 +102,6 @@ fn several_processes_may_migrate_at_once() {
     );
 }
 
-/// So many employees, each at a desk, with all that a catalog makes of them.
 fn filled(employees: usize) -> Place {
     let place = Place::new();
     place.add(
@@ -183,7 +182,7 @@ fn a_change_that_empties_a_view_is_recorded_only_where_the_loss_is_accepted() {
             &said,
         );
     }
-    // Workers do not record it, and say the same.
+    // Workers do not record it, and report the same.
     let run = place.run(&["run", "--until-idle=0.1", "--no-http"]).code(5);
     says(
         &stderr(&run),
@@ -222,7 +221,6 @@ fn a_change_that_empties_a_view_is_recorded_only_where_the_loss_is_accepted() {
     place
         .run(&["migrate", "up", "--retire", "--accept-loss", "by_email"])
         .success();
-    // There is nothing to lose any more.
     place.configure(&good);
     let back = place.run(&["migrate", "up", "--retire"]).success();
     says(

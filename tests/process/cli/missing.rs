@@ -1,4 +1,4 @@
-//! A declared table that is gone, while the worker runs.
+//! A declared table that is deleted while the worker runs.
 
 use evenkeel_model::TableName;
 
@@ -45,7 +45,7 @@ fn jobs_wait_for_a_declared_table_that_is_gone_and_the_worker_is_not_ready_meanw
     assert_eq!(
         get("/api/v1/poison").json()["total"],
         0,
-        "a backlog is not poisoned for it"
+        "waiting jobs must not be poisoned"
     );
 
     place.run(&["migrate", "up"]).success();

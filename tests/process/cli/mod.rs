@@ -1,7 +1,7 @@
-//! The program as its users meet it: the real binary, on the embedded store.
+//! The built program on the embedded store, as users see it.
 #![expect(
     clippy::unwrap_used,
-    reason = "a program that does not answer as it should is a failed test"
+    reason = "an unexpected answer of the program fails the test"
 )]
 #![expect(
     clippy::disallowed_methods,

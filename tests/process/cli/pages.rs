@@ -1,4 +1,4 @@
-//! The dashboard, as a browser without a script meets it.
+//! The dashboard in a browser without scripts.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::cli::api::Api;
 use crate::cli::daemon::until;
 use crate::cli::place::says;
 
-/// A browser that is signed in: its requests say where they come from.
+/// A signed-in browser, whose requests name their origin.
 fn signed_in(api: &Api) -> String {
     let form = "Content-Type: application/x-www-form-urlencoded\r\nSec-Fetch-Site: same-origin\r\n";
     let answer = api.ask("POST", "/login", form, "token=s3cret-token-of-tests");
@@ -23,7 +23,7 @@ fn signed_in(api: &Api) -> String {
     format!("Cookie: {}\r\n{form}", cookie.split(';').next().unwrap())
 }
 
-/// Every page, also for the browser. A page that another one links to must be among them.
+/// All pages, also for the browser tests. A page that another one links to must be among them.
 pub(crate) const PAGES: [&str; 13] = [
     "/",
     "/jobs",
@@ -40,7 +40,7 @@ pub(crate) const PAGES: [&str; 13] = [
     "/poison/confirm?what=discard",
 ];
 
-/// The values of all attributes of a page that are addresses, with whether each is where a form is sent.
+/// The addresses in all attributes of a page, and whether each is the target of a form.
 fn addresses(page: &str) -> Vec<(String, bool)> {
     let of = |attribute: &'static str| {
         let begin = format!(" {attribute}=\"");
@@ -68,7 +68,7 @@ fn addresses(page: &str) -> Vec<(String, bool)> {
     .collect()
 }
 
-/// A proxy may serve the pages below a path that it takes off: no address begins at the host's root, and each leads somewhere.
+/// A proxy may serve the pages below a path prefix. So no address may begin at the host's root, and each must exist.
 fn every_link_holds_below_any_path(api: &Api, page: &str) {
     let at = url::Url::parse("http://host/keel/")
         .unwrap()
@@ -88,7 +88,7 @@ fn every_link_holds_below_any_path(api: &Api, page: &str) {
         let below = led
             .as_str()
             .strip_prefix("http://host/keel")
-            .unwrap_or_else(|| panic!("{page}: {address} leads out of its path"));
+            .unwrap_or_else(|| panic!("{page}: {address} leaves the path prefix"));
         let below = below.split('#').next().unwrap();
         let answer = api.get(below);
         let status = answer.status;
@@ -143,7 +143,7 @@ fn every_page_is_whole_and_loads_nothing_from_elsewhere() {
             assert!(!page.body.contains(inline), "{path} has {inline}");
         }
         assert_eq!(page.body.matches("<h1").count(), 1, "{path}");
-        // Who needs a token to come in is not told where.
+        // Without a token, the page does not reveal the location.
         let title = page
             .body
             .split("<title>")
@@ -173,7 +173,7 @@ fn every_page_is_whole_and_loads_nothing_from_elsewhere() {
 }
 
 #[test]
-fn what_comes_from_data_is_text_on_every_page() {
+fn data_is_escaped_on_every_page() {
     let api = Api::start();
     let evil = "<script>alert(1)</script>\"'";
     api.place.put(
@@ -229,7 +229,7 @@ fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
     );
     assert!(
         !page.contains("<button>Requeue"),
-        "nothing is offered that would be refused"
+        "the page must not offer a refused action"
     );
 
     let browser = signed_in(&api);
@@ -280,7 +280,8 @@ fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
     let done = api.ask("POST", "/poison/requeue", &browser, &fields);
     assert_eq!(done.status, 303, "{}", done.body);
     says(&done.head, &["location: ../poison?requeued=1&failed=0"]);
-    // The sync that the first one's move queued may have brought the second in step before its own job comes again.
+    // The sync that the first job's move queued may have settled the second entity before its own job is delivered
+    // again.
     let is_its_own = |job: &serde_json::Value| job["op"] == "put" && job["rk"] == "2";
     until("its own job is done", || {
         api.get("/api/v1/jobs?outcome=done")
@@ -352,7 +353,7 @@ fn a_message_about_many_opens_into_its_keys_and_is_found_by_each() {
     let whole = api.get(&format!("/jobs?{alone}")).body;
     assert_eq!(whole.matches("href=\"entity?").count(), 31);
     says(&whole, &["<details open>"]);
-    assert!(!whole.contains("data-refresh") && !whole.contains("of which nothing is kept"));
+    assert!(!whole.contains("data-refresh") && !whole.contains("which were not recorded"));
     says(&api.get("/jobs?key=031").body, &["No matching jobs."]);
 }
 
@@ -508,7 +509,7 @@ fn an_entity_is_reconciled_from_its_page() {
 }
 
 #[test]
-fn the_first_page_is_told_what_changes() {
+fn the_first_page_is_updated_by_events() {
     let api = Api::start();
     let mut stream = TcpStream::connect(&api.address).unwrap();
     stream

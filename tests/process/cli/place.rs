@@ -7,10 +7,9 @@ use assert_cmd::assert::Assert;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_evenkeel");
 
-/// What every test's catalog is, the account apart.
+/// The catalog of every test, without the account.
 const CATALOG: &str = r#"
 [worker]
 poll = { min = "10ms", max = "50ms" }
@@ -32,13 +31,11 @@ source = "Employees"
 to = { kind = "table", table = "FormerEmployees" }
 "#;
 
-/// A folder with a configuration and an embedded store.
 pub(crate) struct Place {
     folder: TempDir,
 }
 
 impl Place {
-    /// With the usual catalog on an embedded store.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let place = Self { folder };
@@ -50,12 +47,12 @@ impl Place {
         place
     }
 
-    /// With the usual catalog on an account where nothing listens.
+    /// A place with the usual catalog on an account on which nothing listens.
     pub(crate) fn unreachable() -> Self {
         let place = Self {
             folder: tempfile::tempdir().unwrap(),
         };
-        // Bound and dropped: nothing listens there, and the system does not give the port away again at once.
+        // Bound and dropped: nothing listens there, and the system does not assign the port again at once.
         let address = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -78,12 +75,10 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         place
     }
 
-    /// Writes `default.toml`.
     pub(crate) fn configure(&self, text: &str) {
         std::fs::write(self.folder.path().join("default.toml"), text).unwrap();
     }
 
-    /// Adds to `default.toml`.
     pub(crate) fn add(&self, text: &str) {
         let file = self.folder.path().join("default.toml");
         std::fs::write(
@@ -93,9 +88,7 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         .unwrap();
     }
 
-    /// Adds the queue `far` in an account where nothing listens.
     pub(crate) fn add_far_queue(&self) {
-        // Bound and dropped: nothing listens there.
         let address = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -119,7 +112,6 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         self.folder.path().join("evenkeel.db")
     }
 
-    /// The program on this folder, with an environment of its own.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command
@@ -135,19 +127,17 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         command
     }
 
-    /// Runs the program to its end.
     pub(crate) fn run(&self, args: &[&str]) -> Assert {
         assert_cmd::Command::from_std(self.command(args)).assert()
     }
 
-    /// Runs the program to its end with this on its standard input.
     pub(crate) fn run_with(&self, args: &[&str], input: impl Into<Vec<u8>>) -> Assert {
         assert_cmd::Command::from_std(self.command(args))
             .write_stdin(input)
             .assert()
     }
 
-    /// Works off the queues; the summary.
+    /// Works off the queues, and returns the summary.
     pub(crate) fn work(&self) -> Value {
         let ended = self
             .run(&["--json", "run", "--until-idle=0.2", "--no-http"])
@@ -155,12 +145,11 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         json_lines(&ended).remove(0)
     }
 
-    /// Puts a text on a queue, as other programs do.
     pub(crate) fn put(&self, queue: &str, text: &str) {
         self.put_all(queue, std::iter::once(text.to_owned()));
     }
 
-    /// Does something to the store itself, as another program would.
+    /// Accesses the store directly, as another program would.
     pub(crate) fn by_hand<T>(&self, doing: impl AsyncFnOnce(evenkeel_storage::Account) -> T) -> T {
         use evenkeel_model::AccountName;
         use evenkeel_sqlite::EmbeddedStore;
@@ -180,7 +169,6 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
         })
     }
 
-    /// Puts texts on a queue.
     pub(crate) fn put_all(&self, queue: &str, texts: impl Iterator<Item = String>) {
         use evenkeel_model::QueueName;
         use evenkeel_storage::Ttl;
@@ -198,7 +186,6 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
     }
 }
 
-/// The JSON values that a command wrote, one per line.
 pub(crate) fn json_lines(ended: &Assert) -> Vec<Value> {
     stdout(ended)
         .lines()
@@ -214,7 +201,6 @@ pub(crate) fn stderr(ended: &Assert) -> String {
     String::from_utf8(ended.get_output().stderr.clone()).unwrap()
 }
 
-/// Fails unless a text has all of these parts.
 #[track_caller]
 pub(crate) fn says(text: &str, parts: &[&str]) {
     for part in parts {

@@ -1,4 +1,4 @@
-//! The dead letters.
+//! The poison queue.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,6 @@ use crate::cli::place::{Place, json_lines, says, stderr, stdout};
 const JUN: &str = r#"{"op":"put","table":"Employees","id":"jun","entity":{"PartitionKey":"Sales","RowKey":"7","Email":"jun@contoso.com"}}"#;
 const JIM: &str = r#"{"op":"put","table":"Employees","id":"jim","entity":{"PartitionKey":"Sales","RowKey":"8","Email":"jun@contoso.com"}}"#;
 
-/// A place with two poisoned messages: a taken address, and a text that is no job.
 fn poisoned() -> Place {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
@@ -25,7 +24,7 @@ fn list(place: &Place) -> Vec<Value> {
 }
 
 #[test]
-fn each_says_why_it_lies_there_and_shows_its_body() {
+fn each_poison_message_shows_its_reason_and_body() {
     let place = poisoned();
     let listed = list(&place);
     let reasons: Vec<&str> = listed

@@ -1,4 +1,4 @@
-//! A real Prometheus: its tool on the rules, and itself on a daemon.
+//! A real Prometheus: `promtool` checks the rules, and a server scrapes a daemon.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn rules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus")
 }
 
-/// The rules of all groups, as Prometheus tells of them; none where it does not answer yet.
+/// The rules of all groups in Prometheus' answer; empty if it is not ready yet.
 fn rules_of(answer: &Value) -> Vec<&Value> {
     let groups = answer["data"]["groups"].as_array().into_iter().flatten();
     groups
@@ -48,14 +48,13 @@ fn rules_and_scrape_configuration_are_valid_and_alerts_fire_when_they_should() {
     ]);
 }
 
-/// A Prometheus on a port of its own, ended with the test.
 struct Prometheus {
     child: Child,
     address: String,
 }
 
 impl Prometheus {
-    /// With the configuration that is shipped, but another target and every second.
+    /// Starts it with the shipped configuration, but another target and an interval of a second.
     fn start(api: &Api) -> Self {
         let shipped = std::fs::read_to_string(rules().join("prometheus.yml")).unwrap();
         let config = shipped
@@ -90,7 +89,7 @@ impl Prometheus {
                 .filter(|address| !address.ends_with(":0"))?;
             Some(address.to_owned())
         });
-        // Read on, so that it never waits for somebody to read its log.
+        // Reads the log continuously, so that the process never blocks on a full pipe.
         std::thread::spawn(move || log.for_each(drop));
         Self {
             child,
@@ -99,7 +98,7 @@ impl Prometheus {
     }
 
     fn get(&self, path: &str) -> Value {
-        // In the older version nothing comes in chunks. It answers 503 until it is ready.
+        // With HTTP 1.0 no answer is chunked. Prometheus answers 503 until it is ready.
         let answer = crate::cli::api::ask_at("1.0", &self.address, "GET", path, "", "");
         if answer.status == 200 {
             answer.json()

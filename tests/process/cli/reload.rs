@@ -1,4 +1,4 @@
-//! The configuration read again while the daemon runs.
+//! The configuration is read again while the daemon runs.
 
 use serde_json::json;
 
@@ -85,7 +85,7 @@ fn levels_polling_and_added_views_are_taken_over_and_the_rest_is_named() {
     );
     let plan = get("/api/v1/entities/Employees/Sales/2").json();
     assert_eq!(plan["footprint"]["items"].as_array().unwrap().len(), 2);
-    // The first is in step with the new view once it is looked at again.
+    // The first one is settled under the new view after its next sync.
     place
         .run(&[
             "submit",
@@ -144,7 +144,6 @@ fn right_after_a_view_was_retired_or_brought_back_a_worker_that_is_told_so_is_re
     assert_eq!(daemon.code(), Some(0));
 }
 
-/// The jobs that were done here.
 fn done(address: &str) -> usize {
     let jobs = ask_at("1.1", address, "GET", "/api/v1/jobs?outcome=done", "", "").json();
     jobs.as_array().unwrap().len()

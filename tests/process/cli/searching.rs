@@ -1,4 +1,4 @@
-//! A search index, filled by the program.
+//! A search index that the program fills.
 
 use serde_json::json;
 
@@ -87,7 +87,7 @@ fn a_search_index_is_missed_filled_looked_up_and_dropped() {
     place.run(&["backfill", "--table", "Employees"]).success();
     assert_eq!(stub.documents("people").len(), 1);
 
-    // The view leaves the catalog, and its documents the index.
+    // The view is removed from the catalog, and its documents from the index.
     place.configure(&without);
     place.run(&["migrate", "up", "--retire"]).success();
     place.run(&["backfill", "--table", "Employees"]).success();

@@ -1,4 +1,5 @@
-//! Catalogs that differ: a stale worker, a catalog that is replaced under a worker, two applications in one account.
+//! Catalogs that differ: a stale worker, a catalog that is replaced while a worker runs, two applications in one
+//! account.
 
 use serde_json::{Value, json};
 
@@ -18,7 +19,8 @@ partition_key = "name"
 row_key = "{LastName|lower}_{RowKey}"
 "#;
 
-/// A place whose profile `new` has one view more, which is recorded; without a profile it is as a stale worker sees it.
+/// A place whose profile `new` has one more view, which is recorded. Without the profile it looks like a stale
+/// worker's.
 fn deployed() -> Place {
     let place = Place::new();
     std::fs::write(place.folder().join("new.toml"), BY_NAME).unwrap();
@@ -82,7 +84,6 @@ fn a_stale_worker_neither_retires_a_view_nor_brings_one_back_and_ends_with_a_cod
         .success();
 }
 
-/// The rows of tables, with their versions.
 fn rows(place: &Place, tables: &[&str]) -> Vec<Row> {
     place.by_hand(async |store| {
         let mut rows = Vec::new();
@@ -101,7 +102,8 @@ fn rows(place: &Place, tables: &[&str]) -> Vec<Row> {
     })
 }
 
-/// A view that the old folder has otherwise, with a change that no job has brought in step; and one that only the old folder has.
+/// A view with another definition in the old folder, and a change that no job has settled; and a view that only the old
+/// folder has.
 #[test]
 fn a_host_with_an_old_folder_repairs_nothing_and_keeps_no_findings() {
     const TABLES: [&str; 4] = [
@@ -220,7 +222,7 @@ fn a_host_with_an_old_folder_erases_nothing_and_applies_no_rule() {
     assert_eq!(rows(&place, &TABLES[..2]), []);
 }
 
-/// The views of both folders are the same; the old one lacks an archive, and has a rule that is gone.
+/// Both folders have the same views. The old one lacks an archive, and has a rule that was removed.
 #[test]
 fn a_host_with_an_old_folder_of_the_recorded_views_erases_nothing_and_applies_no_rule() {
     const TABLES: [&str; 2] = ["Employees", "GoneEmployees"];

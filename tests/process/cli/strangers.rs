@@ -1,4 +1,4 @@
-//! What strangers send: too much, too often, along wrong paths, and in other people's names.
+//! Requests of strangers: too large, too many, to wrong paths, and in other people's names.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,7 +10,6 @@ use crate::cli::api::Api;
 use crate::cli::daemon::until;
 use crate::cli::place::says;
 
-/// Sends bytes as they are; what comes back, until the server closes.
 fn raw(api: &Api, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(&api.address).unwrap();
     stream
@@ -48,7 +47,7 @@ fn a_thousand_wrong_tokens_are_refused_and_keep_no_right_one_out() {
     assert_eq!(
         ask("s3cret-token-of-tests"),
         400,
-        "the right one is looked at as ever"
+        "the right token must be accepted"
     );
     let form = "Content-Type: application/x-www-form-urlencoded\r\nSec-Fetch-Site: same-origin\r\n";
     assert_eq!(
@@ -56,7 +55,7 @@ fn a_thousand_wrong_tokens_are_refused_and_keep_no_right_one_out() {
             .status,
         303
     );
-    assert_eq!(api.get("/").status, 200, "reading goes on");
+    assert_eq!(api.get("/").status, 200, "reads must still be answered");
 }
 
 #[test]
@@ -225,7 +224,7 @@ fn a_form_on_another_site_changes_nothing_whatever_it_claims() {
             assert_eq!(status, 403, "{path} {from}");
         }
     }
-    // A page elsewhere that is led here under another name for this machine reads nothing.
+    // A page elsewhere that is redirected here through another name of this machine must not read anything.
     let mut stream = TcpStream::connect(&api.address).unwrap();
     write!(
         stream,

@@ -1,4 +1,4 @@
-//! A queue whose jobs are about some tables alone.
+//! A queue whose jobs are restricted to some tables.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,6 @@ partition_key = "domain"
 row_key = "{Email}"
 "#;
 
-/// A place where jobs of the queue `jobs` are about employees.
 fn place() -> Place {
     let place = Place::new();
     let text = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
@@ -49,7 +48,7 @@ fn a_queue_of_some_tables_reads_and_changes_nothing_of_another() {
         .run(&["submit", &put("Employees", "7").to_string()])
         .success();
     assert_eq!(place.work()["poisoned"], json!(0));
-    // By a view of a view, whose table is none of the queue's.
+    // The row comes from a view of a view, whose table is not one of the queue's.
     place
         .run(&["get", "Domains", "domain", "7@contoso.com"])
         .success();
@@ -103,7 +102,7 @@ fn a_queue_of_some_tables_reads_and_changes_nothing_of_another() {
     assert_eq!(
         json_lines(&place.run(&["--json", "poison", "list"]).success()).len(),
         forbidden.len(),
-        "what went back comes back"
+        "a requeued job must be poisoned again"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Tokens of several holders: what each may do and see, and how they are rotated.
+//! Tokens of several holders: their permissions, what they see, and how they are rotated.
 
 use serde_json::json;
 
@@ -29,7 +29,6 @@ role = "read"
 token_file = "scraper"
 "#;
 
-/// The first token of a holder.
 fn first(name: &str) -> String {
     format!("the first token of {name}")
 }
@@ -175,5 +174,5 @@ fn a_token_has_a_holder_sees_what_it_may_and_is_rotated_by_its_file() {
     assert_eq!(daemon.await_line("audit: log level changed")["by"], "alice");
     let former = ask("PUT", "/api/v1/log", &first("alice"), r#"{"level":"info"}"#).status;
     assert!(matches!(former, 401 | 429), "{former}");
-    assert_eq!(by_session(path), 401, "a session ends with its token");
+    assert_eq!(by_session(path), 401, "the session must end with its token");
 }

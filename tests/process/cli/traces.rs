@@ -13,10 +13,9 @@ use crate::cli::place::{Place, says};
 
 const CLIENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// One export: its head and what it carries.
 type Export = (String, ExportTraceServiceRequest);
 
-/// A receiver on a port of its own; it lives as long as the test.
+/// A receiver on a port of its own, which lives as long as the test.
 fn receiver() -> (String, mpsc::Receiver<Export>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -50,7 +49,7 @@ fn receive(mut stream: TcpStream, sender: &mpsc::Sender<Export>) {
             .unwrap();
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
-        // Before it is answered: the daemon may end right after.
+        // Before the answer, because the daemon may end right after it.
         let _ = sender.send((
             head,
             ExportTraceServiceRequest::decode(body.as_slice()).unwrap(),
@@ -123,7 +122,7 @@ fn a_job_s_spans_are_received_under_the_client_s_trace() {
         .flat_map(|scope| &scope.spans)
         .collect();
     let jobs: Vec<&&Span> = spans.iter().filter(|span| span.name == "job").collect();
-    assert_eq!(jobs.len(), 2, "polling makes no traces");
+    assert_eq!(jobs.len(), 2, "polling must not create traces");
     let followed = jobs
         .iter()
         .find(|span| hex(&span.trace_id) == "4bf92f3577b34da6a3ce929d0e0e4736")

@@ -1,4 +1,4 @@
-//! Commands where there is nothing to read, and accounts that nothing opens.
+//! Commands in folders without a configuration, and accounts without valid credentials.
 
 use std::process::{Command, Stdio};
 
@@ -50,7 +50,7 @@ fn commands_other_than_run_demo_and_migrate_up_say_in_a_wrong_folder_that_it_is_
 }
 
 #[test]
-fn what_creates_a_store_says_which_configuration_it_goes_by() {
+fn creating_a_store_reports_the_configuration_used() {
     let folder = tempfile::tempdir().unwrap();
     let said = |args: &[&str]| {
         let mut command = Command::new(PROGRAM);
@@ -89,7 +89,7 @@ fn what_creates_a_store_says_which_configuration_it_goes_by() {
 }
 
 #[test]
-fn what_needs_a_store_that_was_never_made_says_what_makes_it_and_makes_none() {
+fn a_missing_store_is_reported_and_not_created() {
     let place = Place::new();
     for args in NEEDING {
         let said = stderr(&place.run(args).code(2));

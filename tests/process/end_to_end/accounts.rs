@@ -1,6 +1,7 @@
-//! Four accounts: the source in one, its index, its lists and its large values in a second, its archives in a third, the queues in a
-//! fourth. Three of them have a container of one name. Written by an application and by jobs, archived, restored and deleted; at the end
-//! the accounts hold what this file computes, and an audit finds nothing. One of them away stops no work that does not need it.
+//! Four accounts: the source in one, its index, its lists and its large values in a second, its archives in a third,
+//! the queues in a fourth. Three of them have a container of the same name. Entities are written by an application and
+//! by jobs, archived, restored and deleted. At the end the accounts contain what this file computes, and an audit finds
+//! nothing. If one account is away, work that does not need it continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,17 +82,14 @@ account = "messages"
 "#;
 const FURTHER: [&str; 3] = ["derived", "cold", "messages"];
 
-/// So many employees.
 const STAFF: usize = 24;
 const NAMES: [&str; 3] = ["Kwok", "Cao", "Hall"];
 
 struct Accounts {
     site: Site,
-    /// The Azurite of the archives, where they have one of their own.
     cold: Option<Azurite>,
 }
 
-/// A text over the threshold.
 fn resume(number: usize, version: usize) -> String {
     format!("Resume {version} of employee {number}. ").repeat(8)
 }
@@ -140,7 +138,6 @@ impl Accounts {
         Self::spread(Place::Azurite(Azurite::with_accounts(&FURTHER)))
     }
 
-    /// With the archives in an Azurite of their own.
     fn apart(data: &std::path::Path) -> Self {
         let cold = Azurite::persistent(data);
         let site = Site::new(
@@ -159,7 +156,6 @@ impl Accounts {
         }
     }
 
-    /// Does something with an account, behind the program's back.
     fn with<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
         match &self.cold {
             Some(cold) if name == "cold" => {
@@ -173,7 +169,6 @@ impl Accounts {
         }
     }
 
-    /// The keys of an account's table.
     fn keys(&self, account: &str, table: &str) -> BTreeSet<(String, String)> {
         let table = TableName::new(table).unwrap();
         let rows = self.with(account, async |account| {
@@ -186,7 +181,6 @@ impl Accounts {
             .collect()
     }
 
-    /// How many blobs an account's container has.
     fn blobs(&self, account: &str, container: &str) -> usize {
         let container = ContainerName::new(container).unwrap();
         self.with(account, async |account| {
@@ -197,7 +191,6 @@ impl Accounts {
         })
     }
 
-    /// About how many jobs wait.
     fn waiting(&self) -> u64 {
         let queue = QueueName::new(QUEUE).unwrap();
         self.with("messages", async |account| {
@@ -211,7 +204,6 @@ impl Accounts {
         assert_eq!((self.site.poison(), self.waiting()), (Vec::new(), 0));
     }
 
-    /// An entity as `get --resolve` prints it.
     fn resolved(&self, table: &str, pk: &str, rk: &str) -> Value {
         let ended = self
             .site
@@ -220,7 +212,7 @@ impl Accounts {
         serde_json::from_str(&ended.out).unwrap()
     }
 
-    /// Each employee that is present, with the version of what it says, is in the second account's index and lists, and nobody else is.
+    /// Checks that the second account's index and lists contain exactly the present employees, with their versions.
     fn assert_derived(&self, present: &BTreeMap<usize, usize>) {
         let wanted: BTreeSet<_> = present
             .iter()
@@ -238,7 +230,7 @@ impl Accounts {
         assert_eq!(
             self.blobs("derived", "files"),
             present.len(),
-            "a value for each, and none left over"
+            "each entity must have its value, and no blob may be left"
         );
         let rows = self.site.rows("Employees");
         assert_eq!(
@@ -267,7 +259,7 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
     accounts.done(&(0..STAFF).map(|number| put(number, 1)).collect::<Vec<_>>());
     accounts.assert_derived(&present);
 
-    // Jobs change a third; the application changes another, itself, and says so.
+    // Jobs change a third. The application changes another third directly, and sends syncs.
     accounts.done(&(0..8).map(|number| put(number, 2)).collect::<Vec<_>>());
     let changed = (8..16).map(|number| {
         let (pk, rk) = key(number);
@@ -287,7 +279,6 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
     present.extend((0..16).map(|number| (number, 2)));
     accounts.assert_derived(&present);
 
-    // Four leave into the second account's table, four into its container, four for good.
     let leave = |numbers: std::ops::Range<usize>, archive: Option<&'static str>| {
         let op = if archive.is_some() {
             "archive"
@@ -312,7 +303,7 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
     assert_eq!(
         accounts.blobs("cold", "documents"),
         8,
-        "a document and a value for each"
+        "each entity must have a document and a value"
     );
     let (pk, rk) = key(1);
     assert_eq!(
@@ -330,7 +321,6 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
         );
     }
 
-    // Half of them come back, with their values.
     let back = |numbers: std::ops::Range<usize>, archive| {
         numbers.map(move |number| on("restore", Some(archive), number))
     };
@@ -355,7 +345,7 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
         assert_eq!(
             accounts.resolved("EmployeesByEmail", "email", &email(*number, *version))["Resume"],
             wanted,
-            "by the pointer of a copy"
+            "through the pointer of a copy"
         );
     }
 
@@ -381,7 +371,7 @@ fn one_account_that_is_away_stops_no_work_that_does_not_need_it() {
     let leave = || (0..4).map(|number| on("archive", Some("former"), number));
     accounts.done(&(0..4).map(|number| put(number, 1)).collect::<Vec<_>>());
     let mut worker = accounts.site.worker(&[]);
-    // Its start looks at every account: from here on it works.
+    // At its start the worker accesses every account. After this job it works.
     accounts.site.submit(&[put(4, 1)]);
     wait_until("the worker works", || accounts.waiting() == 0);
     accounts.cold.as_mut().unwrap().stop();

@@ -1,4 +1,4 @@
-//! Archiving at a size at which chance has its say.
+//! Archiving of many entities, so that races occur.
 
 use serde_json::Value;
 
@@ -54,7 +54,10 @@ fn three_thousand_archive_jobs_of_the_python_sdk_leave_the_source_empty_and_the_
         (3_000, 0, 0)
     );
     site.assert_all_done();
-    assert!(site.rows("Employees").is_empty(), "the source is not empty");
+    assert!(
+        site.rows("Employees").is_empty(),
+        "the source must be empty"
+    );
     let archived = site.rows("FormerEmployees");
     assert_eq!(
         archived.keys().collect::<Vec<_>>(),
@@ -64,7 +67,7 @@ fn three_thousand_archive_jobs_of_the_python_sdk_leave_the_source_empty_and_the_
         assert_archived(row, &sources[key].entity);
     }
 
-    // The SDK reads back what it wrote, type for type.
+    // The SDK reads back what it wrote, with the same types.
     let read = python(
         ports,
         "read_entities.py",

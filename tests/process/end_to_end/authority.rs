@@ -1,5 +1,5 @@
-//! Entra ID on this machine: an authority over TLS, with a certificate of a private authority, and a gateway that opens an Azurite to its
-//! tokens alone.
+//! Entra ID on this machine: an authority over TLS with a certificate of a private authority, and a gateway to an
+//! Azurite that accepts only tokens.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -12,7 +12,6 @@ use tempfile::TempDir;
 
 use crate::support::azurite::{KEY, Ports};
 
-/// The tenant of every identity.
 pub(crate) const TENANT: &str = "72f988bf-0000-0000-0000-2d7cd011db47";
 
 /// A script of `tests/azurite` that runs until its standard input closes, and the JSON that it prints.
@@ -45,15 +44,12 @@ impl Drop for Script {
     }
 }
 
-/// An authority that issues tokens to a workload identity.
 pub(crate) struct Authority {
     folder: TempDir,
     _process: Script,
-    /// Where it listens, on loopback.
     pub(crate) port: u64,
 }
 
-/// Writes a certificate for loopback, its key, and the private authority's own certificate.
 fn certificates(folder: &Path) {
     let (root_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let mut root = CertificateParams::new(Vec::new()).unwrap();
@@ -91,19 +87,18 @@ impl Authority {
         authority
     }
 
-    /// Its certificate for loopback, with which tokens are signed too.
+    /// Its certificate for loopback, with which tokens are signed, too.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.folder.path().join("leaf.pem")
     }
 
-    /// The key of the certificate.
     pub(crate) fn key(&self) -> PathBuf {
         self.folder.path().join("leaf.key")
     }
 
-    /// From now on the pod has this federated token: what `authority.mjs` does with it stands there.
+    /// Gives the pod this federated token. `authority.mjs` describes how it is used.
     pub(crate) fn federate(&self, token: &Value) {
-        // As a kubelet does it: a reader finds one or the other.
+        // The file is replaced like by a kubelet, so that a reader finds either the old or the new one.
         let (new, token_file) = (
             self.folder.path().join("token.new"),
             self.folder.path().join("token"),
@@ -112,7 +107,7 @@ impl Authority {
         fs::rename(new, token_file).unwrap();
     }
 
-    /// What lets a program trust the certificate.
+    /// The environment variable that makes a program trust the certificate.
     pub(crate) fn trust(&self) -> (String, String) {
         (
             "SSL_CERT_FILE".to_owned(),
@@ -137,7 +132,7 @@ impl Authority {
             .into()
     }
 
-    /// A gateway to the accounts of an Azurite, which takes this authority's tokens and no shared key.
+    /// A gateway to the accounts of an Azurite that accepts this authority's tokens and no shared key.
     pub(crate) fn gateway(&self, azurite: Ports) -> Gateway {
         let behind = json!({"blob": azurite.blob, "queue": azurite.queue, "table": azurite.table})
             .to_string();
@@ -152,15 +147,12 @@ impl Authority {
     }
 }
 
-/// An Azurite that is open to tokens alone.
 pub(crate) struct Gateway {
     _process: Script,
-    /// Where it listens.
     pub(crate) ports: Ports,
 }
 
 impl Gateway {
-    /// The settings of an account behind it that is signed in to by identity.
     pub(crate) fn account(&self, name: &str) -> String {
         let endpoint = |service: &str, port: u16| {
             format!("endpoints.{service} = \"http://127.0.0.1:{port}/{name}\"\n")

@@ -1,4 +1,4 @@
-//! What nobody should send, among what everybody may.
+//! Invalid messages among valid ones.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::end_to_end::oracle::assert_index_complete;
 use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};
 
-/// Beside the usual: a view whose target table somebody deletes, and one that must not be touched.
+/// Additional views: one whose target table is deleted, and one that must not be touched.
 const MORE: &str = r#"
 [views.projects_by_owner]
 kind = "secondary_index"
@@ -20,8 +20,8 @@ partition_key = "owner"
 row_key = "{Owner}_{PartitionKey}_{RowKey}"
 "#;
 
-/// One bad message: its client's id, its text, why it is refused, and words that tell a person what to do.
-struct Bad {
+/// A bad message: its client's id, its text, the reason of its refusal, and words of the advice in the error.
+struct BadMessage {
     id: &'static str,
     text: String,
     reason: &'static str,
@@ -34,7 +34,6 @@ fn compressed(job: &Value) -> String {
     BASE64.encode(encoder.finish().unwrap())
 }
 
-/// A put of an entity with so many large properties.
 fn large(id: &str, rk: &str, mode: &str, properties: std::ops::Range<u32>) -> Value {
     let mut entity = json!({"PartitionKey": "Sales", "RowKey": rk});
     for number in properties {
@@ -43,8 +42,8 @@ fn large(id: &str, rk: &str, mode: &str, properties: std::ops::Range<u32>) -> Va
     json!({"op": "put", "table": "Employees", "id": id, "mode": mode, "entity": entity})
 }
 
-fn bad() -> Vec<Bad> {
-    let bad = |id, text: String, reason, words| Bad {
+fn bad() -> Vec<BadMessage> {
+    let bad = |id, text: String, reason, words| BadMessage {
         id,
         text,
         reason,
@@ -66,7 +65,7 @@ fn bad() -> Vec<Bad> {
         job("table", json!({"op": "sync", "table": "Nowhere", "pk": "a", "rk": "b"}), &["Nowhere", "[tables.Nowhere]"]),
         job("archive", json!({"op": "archive", "archive": "attic", "pk": "a", "rk": "b"}), &["attic", "[archives.attic]"]),
         bad(
-            // Too large to be looked into: not even its id is read.
+            // Too large to be decoded, so that not even its id is read.
             "",
             json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "r", "id": "60KB", "note": "x".repeat(60_000)}).to_string(),
             "permanent",
@@ -126,7 +125,7 @@ fn every_bad_message_ends_in_poison(site: &Site) {
         site.row("Employees", "Sales", "big"),
     );
     let projects = TableName::new("ProjectsByOwner").unwrap();
-    // The worker's start would create it again: it goes while the worker runs.
+    // The worker would create the table at its start, so that it is deleted while the worker runs.
     let worker = site.worker(&[]);
     site.submit(&[serde_json::from_str(&good(1_000)).unwrap()]);
     crate::end_to_end::worker::wait_until("the worker works", || site.count(QUEUE) == 0);
@@ -138,7 +137,7 @@ fn every_bad_message_ends_in_poison(site: &Site) {
     for (place, bad) in bad.iter().enumerate() {
         texts.insert(place * 3, &bad.text);
     }
-    // No bad message, but one whose table is gone: it waits.
+    // Not a bad message, but one whose table is missing: it waits.
     let waiting = json!({"op": "sync", "table": "Projects", "pk": "p", "rk": "1"}).to_string();
     texts.push(&waiting);
     site.put_texts(texts);
@@ -161,7 +160,7 @@ fn every_bad_message_ends_in_poison(site: &Site) {
         assert_eq!(
             found.len(),
             1,
-            "no poison of {:?} says {:?}: {errors:#?}",
+            "no poison message of {:?} contains {:?}: {errors:#?}",
             bad.id,
             bad.words
         );
@@ -176,7 +175,6 @@ fn every_bad_message_ends_in_poison(site: &Site) {
         );
     }
 
-    // The good ones are done, and nothing else was touched.
     let rows = site.rows("Employees");
     assert_eq!(rows.keys().filter(|(pk, _)| pk == "Good").count(), 41);
     let others: Vec<&str> = rows
@@ -184,7 +182,7 @@ fn every_bad_message_ends_in_poison(site: &Site) {
         .filter(|(pk, _)| pk != "Good")
         .map(|(_, rk)| rk.as_str())
         .collect();
-    // The put whose address is taken wrote its own entity: what it may not have is the address.
+    // The put with the taken address wrote its own entity, but not the address.
     assert_eq!(others, ["big", "jun", "thief"]);
     assert_eq!(site.row("Employees", "Sales", "jun"), before);
     assert_eq!(site.row("Employees", "Sales", "big"), big_before);
@@ -208,7 +206,7 @@ fn shown_and_mended(site: &Site) {
     let shown = site.command(&["poison", "show", too_large["message_id"].as_str().unwrap()]);
     assert!(
         shown.code == 0 && shown.out.contains("48 KiB") && shown.out.contains(&"x".repeat(60_000)),
-        "the body is gone: {}",
+        "the body must be kept: {}",
         shown.err
     );
     let shown = site.command(&["--json", "poison", "show", "over 1 MiB"]);
@@ -216,21 +214,20 @@ fn shown_and_mended(site: &Site) {
     assert_eq!(
         whole["body"]["entity"]["P20"],
         "x".repeat(32_000),
-        "compressed bodies are shown expanded"
+        "compressed bodies must be shown expanded"
     );
 
-    // Mended: the table is back, the address is free.
     site.migrate();
     let jun = Entity::new(EntityKey::new("Sales", "jun").unwrap())
         .with("FirstName", "Jun")
         .with("Email", "jun.cao@contoso.com");
     site.write("Employees", &[jun]);
     site.submit(&[json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "jun"})]);
-    // Who wanted the address is synced when it is free.
+    // The contender for the address is synced when it becomes free.
     assert_eq!(
         site.run_until_idle(&[]).done,
         3,
-        "with what has waited for its table, and for the address"
+        "including the jobs that waited for the table and the address"
     );
     let address = &site.rows("EmployeesByEmail")
         [&("email_Sales".to_owned(), "jun@contoso.com".to_owned())]
@@ -255,11 +252,10 @@ fn shown_and_mended(site: &Site) {
         "{left:#?}"
     );
 
-    // What is beyond mending is thrown away.
     assert_eq!(
         site.command(&["poison", "discard", "--all"]).code,
         2,
-        "nobody can be asked"
+        "there is nobody to confirm"
     );
     let discarded = site.command(&["poison", "discard", "--all", "--yes"]);
     assert_eq!(discarded.code, 0, "{}", discarded.err);

@@ -1,4 +1,4 @@
-//! Messages about many primaries, as the program takes them.
+//! Batches, as the program accepts them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,6 @@ fn employee(rk: &str, email: &str) -> Value {
     json!({"PartitionKey": "Sales", "RowKey": rk, "FirstName": "Jun", "LastName": "Cao", "Email": email})
 }
 
-/// The poison messages, whole.
 fn shown(site: &Site) -> Vec<Value> {
     let ids: Vec<Value> = site
         .poison()
@@ -27,7 +26,6 @@ fn shown(site: &Site) -> Vec<Value> {
         .collect()
 }
 
-/// The RowKeys of poison messages, each with its error.
 fn poisoned(site: &Site) -> BTreeMap<String, String> {
     let entries = shown(site).into_iter();
     let rk = |job: &Value| {
@@ -91,14 +89,14 @@ fn every_operation_takes_a_hundred(site: &Site) {
     site.assert_all_done();
 }
 
-/// As another program puts it on the queue: what the command line would refuse gets there as well.
+/// Put on the queue by another program, because the command line would refuse some of them.
 fn bad_jobs_are_poisoned_alone(site: &Site) {
     let mut entities: Vec<Value> = (0..99)
         .map(|number| employee(&format!("{number:03}"), &format!("{number}@contoso.com")))
         .collect();
     entities.insert(7, employee("a/b", "slash@contoso.com"));
     entities.insert(20, employee(&"x".repeat(600), "long@contoso.com"));
-    // Of two that want one key under `reject` one gets it.
+    // One of two that want the same key gets it under `reject`.
     entities.insert(40, employee("taken", "7@contoso.com"));
     entities.push(json!({"PartitionKey": "Sales", "RowKey": "typed", "Level@odata.type": "Edm.Int64", "Level": "many"}));
     let put = json!({"op": "put", "table": "Employees", "entities": entities, "id": "import"})
@@ -120,11 +118,10 @@ fn bad_jobs_are_poisoned_alone(site: &Site) {
         poisoned
             .values()
             .any(|error| error.contains("@contoso.com")),
-        "the taken key is named: {poisoned:?}"
+        "the error must name the taken key: {poisoned:?}"
     );
     assert_eq!(site.count(QUEUE), 0);
 
-    // The job alone goes back.
     let entry = shown(site)
         .into_iter()
         .find(|entry| entry["body"]["entity"]["RowKey"] == "a/b")
@@ -193,7 +190,7 @@ fn neighbouring_lines_are_packed_and_bad_ones_are_named() {
         ended.out,
         ended.err
     );
-    // 100 and 20 before the line that is refused, 100 and 30 after it: a message's jobs are neighbours.
+    // 100 and 20 before the refused line, 100 and 30 after it, because a message contains neighboring jobs.
     assert_eq!(site.count(QUEUE), 4);
     assert_eq!(site.run_until_idle(&[]).done, 250);
 

@@ -1,15 +1,16 @@
-//! `evenkeel certify`: every rule on a store that keeps them, chaos that loses nothing, a budget that is kept, and nothing that is left.
+//! `evenkeel certify`: all rules on a store that keeps them, chaos that loses nothing, a budget of requests, and
+//! nothing left behind.
 
 use evenkeel_model::prices;
 use evenkeel_storage::all_tables;
 use serde_json::Value;
 
-use crate::end_to_end::site::{EMPLOYEES, Ended, Site};
+use crate::end_to_end::site::{CommandResult, EMPLOYEES, Site};
 
-/// How long the chaos is: leases and rechecks run out after it.
+/// Duration of the chaos. Leases and rechecks expire after it.
 const CHAOS: &str = "10s";
 
-fn certified(site: &Site, budget: &str, chaos: &str) -> (Ended, Value) {
+fn certified(site: &Site, budget: &str, chaos: &str) -> (CommandResult, Value) {
     let before = site.with(async |account| all_tables(account.tables.as_ref()).await.unwrap());
     let report = site.file("report.json");
     let ended = site.command(&[
@@ -34,12 +35,12 @@ fn certified(site: &Site, budget: &str, chaos: &str) -> (Ended, Value) {
         "{ended:?}"
     );
     let after = site.with(async |account| all_tables(account.tables.as_ref()).await.unwrap());
-    assert_eq!(before, after, "what was created is deleted");
+    assert_eq!(before, after, "all created objects must be deleted");
     (ended, told)
 }
 
-/// Requests that were sent, and those that were said before.
-fn said(ended: &Ended, told: &Value) -> (f64, f64) {
+/// Number of requests that were sent, and that were announced.
+fn said(ended: &CommandResult, told: &Value) -> (f64, f64) {
     let said = ended
         .err
         .split("about ")
@@ -74,7 +75,7 @@ fn every_rule_holds_on_the_embedded_store_and_costs_no_more_than_was_said() {
     assert!(sent <= said, "{ended:?}");
 }
 
-/// Nothing is lost, and what was said is enough, on each store.
+/// On each store nothing is lost, and the announced number of requests is not exceeded.
 #[test]
 fn chaos_loses_nothing_and_costs_no_more_than_was_said() {
     let weathered = |site: &Site| {
@@ -116,7 +117,7 @@ fn a_small_budget_is_kept_on_azurite_and_pays_for_cleaning_up() {
     assert_eq!(
         (&told["broken"], &told["chaos"]["outcome"]),
         (&0.into(), &"not_run".into()),
-        "what the budget ended is not broken: {ended:?}"
+        "a test that the budget ended must not count as failed: {ended:?}"
     );
     assert!(
         told["dollars"].as_f64().unwrap() > 0.0002 - prices::BLOB_WRITES / 5_000.0,

@@ -7,7 +7,6 @@ use crate::end_to_end::oracle::{assert_archived, assert_index_complete};
 use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 
-/// Jobs, and as many entities.
 const JOBS: usize = 600;
 
 fn employee(number: usize) -> Entity {
@@ -19,7 +18,7 @@ fn employee(number: usize) -> Entity {
     .with("Email", format!("Number.{number}@contoso.com"))
 }
 
-/// What the n-th job does to the n-th employee; each is the only one of its employee.
+/// The n-th job, for the n-th employee. No other job is for the same employee.
 fn job(number: usize) -> Value {
     let EntityKey { pk, rk } = employee(number).key;
     let (pk, rk, id) = (pk.as_str(), rk.as_str(), format!("{number}"));
@@ -32,7 +31,6 @@ fn job(number: usize) -> Value {
     }
 }
 
-/// Employees whose index is complete, and a job for each.
 fn stage(site: &Site) {
     site.migrate();
     let employees: Vec<Entity> = (0..JOBS).map(employee).collect();
@@ -43,7 +41,7 @@ fn stage(site: &Site) {
         .collect();
     site.submit(&syncs);
     assert_eq!(site.run_until_idle(&[]).done, JOBS as u64);
-    // The application changes the table and tells nobody but by the jobs that follow.
+    // The application changes the table, and only the following jobs report it.
     let moved: Vec<Entity> = (0..JOBS)
         .step_by(4)
         .map(|n| employee(n).with("Email", format!("Moved.{n}@contoso.com")))
@@ -76,10 +74,10 @@ fn assert_same_end(site: &Site) {
             ),
             2 => assert!(
                 !present.contains_key(&key) && !archived.contains_key(&key),
-                "{key:?} came back"
+                "{key:?} exists again"
             ),
             _ => {
-                assert!(!present.contains_key(&key), "{key:?} is still there");
+                assert!(!present.contains_key(&key), "{key:?} still exists");
                 assert_archived(&archived[&key], &source);
             }
         }
@@ -89,18 +87,17 @@ fn assert_same_end(site: &Site) {
     assert_eq!(plan.code, 0, "{}", plan.err);
 }
 
-/// Kills a worker at two points of the backlog, and lets a third finish.
 fn kill_twice(site: &Site) {
     stage(site);
     for left in [JOBS as u64 * 4 / 5, JOBS as u64 * 2 / 5] {
-        // Slow enough to be met at work.
+        // Slow enough to be killed while it works.
         let worker = site.worker(&["--set", "queues.0.concurrency=4"]);
         wait_until("some jobs are done", || site.count(QUEUE) < left);
         worker.kill();
     }
     assert!(
         site.count(QUEUE) > 0,
-        "the worker was killed after its work"
+        "the worker must be killed before it is done"
     );
     let summary = site.run_until_idle(&[]);
     assert!(
@@ -120,7 +117,6 @@ fn a_worker_killed_twice_on_azurite_leaves_nothing_undone() {
     kill_twice(&Site::azurite(EMPLOYEES));
 }
 
-/// Lets two workers share the backlog, one of which is killed half-way.
 fn two_at_once(site: &Site) {
     stage(site);
     let (first, second) = (site.worker(&[]), site.worker(&[]));

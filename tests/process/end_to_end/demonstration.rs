@@ -1,5 +1,3 @@
-//! The demonstration.
-
 use std::process::Command;
 
 #[test]
@@ -19,6 +17,6 @@ fn the_demonstration_ends_well_in_an_empty_folder_and_leaves_it_empty() {
         out.contains("everything is consistent") && !out.contains("WRONG"),
         "{out}"
     );
-    assert_eq!(err, "", "the story is told on standard output alone");
+    assert_eq!(err, "", "the output must be on standard output only");
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
 }

@@ -1,4 +1,4 @@
-//! `evenkeel doctor` on Azurite: clock, latency, and writes that the credentials allow.
+//! `evenkeel doctor` on Azurite: clock, latency, and permitted writes.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ fn an_account_that_answers_is_well_and_nothing_of_the_tried_writes_is_left() {
     };
     assert!(
         of("clock")[0]["severity"] == "ok",
-        "the emulator has this machine's clock: {ended:?}"
+        "the emulator uses this machine's clock: {ended:?}"
     );
     assert!(
         of("latency")[0]["finding"]

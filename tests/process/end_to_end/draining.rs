@@ -1,4 +1,4 @@
-//! The end of a worker that is told to stop.
+//! The end of a worker after SIGTERM.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ fn put(number: u64) -> serde_json::Value {
     json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": format!("P{}", number % 7), "RowKey": number.to_string(), "Email": email}})
 }
 
-/// Stops a worker in the middle of its work: it ends with 0, and what it did not do waits as if it never had been got.
+/// Stops a worker in the middle of its work. It ends with 0, and unfinished messages wait without a counted attempt.
 fn stop_in_the_middle(site: &Site, arguments: &[&str]) {
     site.migrate();
     site.submit(&(0..JOBS).map(put).collect::<Vec<_>>());
@@ -25,21 +25,21 @@ fn stop_in_the_middle(site: &Site, arguments: &[&str]) {
     let left = site.count(QUEUE);
     assert!(
         left > 0 && done >= 50,
-        "it was not stopped in the middle: {done} done, {left} left"
+        "the worker must be stopped in the middle: {done} done, {left} left"
     );
     let waiting = site.take(QUEUE);
     assert_eq!(
         waiting.len() as u64,
         left,
-        "all that is left can be seen at once"
+        "all remaining messages must be visible at once"
     );
     assert!(
         done + left >= JOBS,
-        "{done} done, {left} left: some were lost"
+        "{done} done, {left} left: some jobs are lost"
     );
     assert!(
         waiting.iter().all(|message| attempts(message) == 0),
-        "an attempt was burned"
+        "an attempt was counted"
     );
 
     site.put_texts(waiting.iter().map(|message| match &message.text {
@@ -59,7 +59,7 @@ fn a_worker_told_to_stop_finishes_what_is_in_work_and_burns_no_attempt() {
 
 #[test]
 fn a_worker_without_time_to_drain_releases_what_is_in_work_and_burns_no_attempt() {
-    // It has three seconds to release what it holds.
+    // It has three seconds to release its messages.
     stop_in_the_middle(
         &Site::azurite(EMPLOYEES),
         &[

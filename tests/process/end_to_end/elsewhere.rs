@@ -1,5 +1,5 @@
-//! The patterns of the minute of every pattern that need something beside the catalog: a search service, today's date, a series
-//! that outgrows its row.
+//! The parts of `everything` that need more than a catalog: a search service, today's date, and a series that outgrows
+//! its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,16 +33,13 @@ select = ["User"]
 [tables.Series]
 wide = true
 "#;
-/// Properties that one merge brings to the series.
 const AT_ONCE: usize = 8;
-/// So many outgrow a row of 252 properties.
+/// This many merges exceed a row of 252 properties.
 pub(crate) const ENOUGH_READINGS: usize = 40;
 
-/// A search service with an index, and the day on which the test began.
 pub(crate) struct Elsewhere {
     search: SearchStub,
     key: NamedTempFile,
-    /// The day, as tables are named by it.
     day: String,
 }
 
@@ -62,7 +59,6 @@ impl Elsewhere {
         }
     }
 
-    /// What the catalog has beside.
     pub(crate) fn catalog(&self) -> String {
         let (endpoint, key) = (self.search.endpoint(), self.key.path().display());
         format!(
@@ -70,13 +66,12 @@ impl Elsewhere {
         )
     }
 
-    /// Somebody logs in.
     pub(crate) fn login(&self, rk: &str, user: &str) -> Value {
         json!({"op": "put", "table": format!("Logins{}", self.day), "entity": {"PartitionKey": "web", "RowKey": rk, "User": user}})
     }
 
-    /// Every document is as it should be. One that both workers wrote in the same moment may be the older one until its second look,
-    /// half an hour later, which is queued; nobody waits for it here, and a thorough sync stands in for it.
+    /// Checks every document. If both workers wrote one at the same moment, it may be the older one until its recheck
+    /// half an hour later. The test does not wait for that, and sends a full sync instead.
     fn assert_documents(&self, site: &Site, wanted: &BTreeMap<String, Map<String, Value>>) {
         let found = self.search.documents("articles");
         let differing: BTreeSet<&String> = found
@@ -100,7 +95,8 @@ impl Elsewhere {
         assert_eq!(self.search.documents("articles"), *wanted);
     }
 
-    /// The documents of the articles, and the copies of the logins, are those of the primaries; the series is whole.
+    /// Checks the documents of the articles and the copies of the logins against the primaries, and that the series is
+    /// complete.
     pub(crate) fn assert_derived(&self, site: &Site, readings: usize) {
         let documents = site.rows("Articles").into_iter().map(|((pk, rk), row)| {
             let key = BASE64.encode(json!(["articles", pk, rk]).to_string());
@@ -131,7 +127,7 @@ impl Elsewhere {
                 .collect::<BTreeMap<_, _>>(),
             wanted
         );
-        assert!(!wanted.is_empty(), "nobody logged in");
+        assert!(!wanted.is_empty(), "there must be a login");
 
         let found = site.command(&["--json", "get", "Series", "series", "1", "--resolve"]);
         assert_eq!(found.code, 0, "{}", found.err);
@@ -146,13 +142,12 @@ impl Elsewhere {
         let row = site.row("Series", "series", "1").unwrap();
         assert!(
             row.entity.get("ek_rows").is_some(),
-            "{} readings outgrow a row",
+            "{} readings must exceed a row",
             names.len()
         );
     }
 }
 
-/// An article is written, or taken back.
 pub(crate) fn article(rk: &str, number: usize) -> Value {
     if number.is_multiple_of(5) {
         return json!({"op": "delete", "table": "Articles", "pk": "a", "rk": rk});
@@ -161,7 +156,6 @@ pub(crate) fn article(rk: &str, number: usize) -> Value {
     json!({"op": "put", "table": "Articles", "entity": entity})
 }
 
-/// Readings that no other merge brings.
 pub(crate) fn reading(number: usize) -> Value {
     let mut entity = json!({"PartitionKey": "series", "RowKey": "1"});
     for nth in 0..AT_ONCE {

@@ -1,13 +1,13 @@
-//! Encrypted properties, from a submitted job to everything that is derived from it, and what other programs make of them.
+//! Encrypted properties, from a submitted job to everything derived from it, and how other programs read them.
 
 use evenkeel_model::{ContainerName, EdmValue, QueueName, Row, body};
 use evenkeel_storage::{MessageText, Query, all_blobs, all_tables};
 use serde_json::{Value, json};
 
 use crate::end_to_end::sdk::{node, python};
-use crate::end_to_end::site::{Ended, QUEUE, Site};
+use crate::end_to_end::site::{CommandResult, QUEUE, Site};
 
-/// In every plain value, and nowhere else.
+/// A part of every plain value that occurs nowhere else.
 const CANARY: &str = "canary";
 const FIRST: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const SECOND: &str = "Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=";
@@ -78,7 +78,6 @@ pub(crate) fn declare(site: &Site, current: &str) {
     declare_text(site, &CATALOG.replace("CURRENT", current));
 }
 
-/// Declares a catalog, with the keys beside it.
 pub(crate) fn declare_text(site: &Site, catalog: &str) {
     for (name, key) in [("first.key", FIRST), ("second.key", SECOND)] {
         std::fs::write(site.file(name), key).unwrap();
@@ -91,7 +90,6 @@ pub(crate) fn put(rk: &str) -> Value {
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// Everything in the account, as text.
 pub(crate) fn stored(site: &Site) -> String {
     site.with(async |account| {
         let mut all = String::new();
@@ -152,7 +150,7 @@ pub(crate) fn stored(site: &Site) -> String {
     })
 }
 
-fn succeeded(ended: &Ended) -> Value {
+fn succeeded(ended: &CommandResult) -> Value {
     assert_eq!(ended.code, 0, "{}", ended.err);
     serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.out))
 }
@@ -177,9 +175,9 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     site.submit(&[put("1"), put("2"), put("3"), put("4")]);
     assert!(
         !stored(site).contains(CANARY),
-        "the client seals what it sends"
+        "the client must encrypt what it sends"
     );
-    // An application without the keys sends plain values, and the worker seals them.
+    // An application without the keys sends plain values, and the worker encrypts them.
     site.put_texts([put("5").to_string().as_str()]);
     let raise = json!({"op": "put", "table": "Employees", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Salary": 80_000}});
     assert_eq!(site.run_until_idle(&[]).done, 5);
@@ -194,7 +192,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     site.assert_all_done();
     let all = stored(site);
     assert!(!all.contains(CANARY), "{all}");
-    assert!(all.contains("ek1."), "the scan sees what is stored");
+    assert!(all.contains("ek1."), "the scan must find stored values");
     for (table, pk, rk) in [
         ("Employees", "Sales", "1"),
         ("Employees", "Sales", "email_1@contoso.com"),
@@ -223,7 +221,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     );
     assert_eq!(
         beside["Salary"], 80_000,
-        "a copy in the same table is its primary's"
+        "a copy in the same table must be decrypted for its primary"
     );
     let moved = opened(
         site,
@@ -247,7 +245,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
         site.command(&["get", "Employees", "Sales", "1"])
             .out
             .contains("ek1."),
-        "as stored, unless it is asked for"
+        "values must be shown as stored by default"
     );
     let value = site.command(&[
         "get",
@@ -262,7 +260,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     assert_eq!(value.out, "canary 1");
     let audit = site.command(&["audit"]);
     assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
-    // Wherever they lie: in their table, in copies, in an archive, and in copies of that.
+    // Wherever they are: in their table, in copies, in an archive, and in copies of that.
     let text = format!("{}{FORMER_COPIES}", CATALOG.replace("CURRENT", "first"));
     site.declare(&text);
     for place in [
@@ -299,7 +297,7 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
     declare(site, "first");
     site.migrate();
     site.submit(&[put("1"), put("2")]);
-    // Normalised before it is hashed, whoever seals it.
+    // Normalized before it is hashed, whoever encrypts it.
     let mut spelled = put("3");
     spelled["entity"]["Ssn"] = json!(" CANARY 3 ");
     site.put_texts([spelled.to_string().as_str()]);
@@ -343,7 +341,7 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
             refused.err
         );
     }
-    // A whole entity may be read and put again; a hash alone is nobody's to send.
+    // A complete entity may be read and put again, but a hash alone must not be sent.
     let mut read = opened(site, &["get", "Employees", "Sales", "1"]);
     read.as_object_mut().unwrap().retain(|name, _| {
         !name.starts_with("ek_") && !name.starts_with("odata") && name != "Timestamp"
@@ -356,7 +354,7 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
     let summary = site.run_until_idle(&[]);
     assert_eq!((summary.done, summary.poisoned), (1, 1));
     assert_eq!(found("canary new"), ["1@contoso.com"]);
-    // Whatever the type of the value, and however the lookup writes it.
+    // Lookups work for every type of the value, and every notation.
     let mut number = put("4");
     number["entity"]["Ssn"] = json!(7);
     site.submit(&[number]);
@@ -381,7 +379,8 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash_azurite() {
     an_encrypted_property_is_looked_up_by_its_keyed_hash(&Site::azurite(""));
 }
 
-/// Everything that is stored tells of nobody whom the condition protects, and of the others that they are found like them.
+/// Checks that everything stored contains no value of entities to which the condition applies, and that all entities
+/// can be found.
 fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
     const PROTECTED: &str = "canary-eu";
     let of = |rk: &str, region: &str, ssn: &str| {
@@ -407,9 +406,8 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
     site.submit(&[of("1", "EU", "canary-eu 1"), of("2", "US", "canary-us 2")]);
     assert!(
         !stored(site).contains(PROTECTED) && stored(site).contains("canary-us 2"),
-        "the client asks the condition as well"
+        "the client must check the condition, too"
     );
-    // An application without the keys sends plain values, and the worker seals them.
     let sent =
         [of("3", "EU", "canary-eu 3"), of("4", "US", "canary-us 4")].map(|job| job.to_string());
     site.put_texts(sent.iter().map(String::as_str));
@@ -453,7 +451,8 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
         assert_eq!(found(ssn), [format!("{rk}@contoso.com")], "{ssn}");
     }
 
-    // The condition begins to hold of what lay in clear, and ends to hold of what was sealed; a message that does not decide it is sealed.
+    // The condition begins to apply to plain values, and ceases to apply to encrypted ones. A message that does not
+    // decide the condition is encrypted.
     site.submit(&[
         merge("2", json!({"Region": "EU"})),
         merge("1", json!({"Region": "US"})),
@@ -464,7 +463,7 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
         (sealed("2"), sealed("1"), sealed("4")),
         ([true; 2], [true; 2], [false, true])
     );
-    assert!(!stored(site).contains("canary-us 2"), "copies follow");
+    assert!(!stored(site).contains("canary-us 2"), "copies must follow");
     site.submit(&[merge("1", json!({"Region": "US", "Ssn": "canary-us 1"}))]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
     assert_eq!(sealed("1"), [false, true]);
@@ -481,7 +480,7 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
         assert_eq!(found(ssn), [format!("{rk}@contoso.com")], "{ssn}");
     }
 
-    // A message that fails for good is kept sealed for those whom the condition protects.
+    // A message that fails permanently is kept encrypted if the condition applies.
     let broken = [of("5", "EU", "canary-eu 5"), of("6", "US", "canary-us 6")].map(|mut job| {
         job["mode"] = json!("replace");
         job["newer_by"] = json!("Salary");
@@ -491,7 +490,7 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
     assert_eq!(site.run_until_idle(&[]).poisoned, 2);
     assert!(!stored(site).contains(PROTECTED) && stored(site).contains("canary-us 6"));
 
-    // A condition that begins to hold with the configuration: a backfill seals nothing, the next put does.
+    // A condition that begins to apply with the configuration: a backfill encrypts nothing, the next put does.
     site.declare(&CATALOG.replace("CURRENT", "first"));
     site.migrate();
     assert_eq!(site.command(&["backfill", "--table", "Employees"]).code, 0);
@@ -548,7 +547,8 @@ fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
                 .contains("found a string of 8 characters")),
         "{poison:#?}"
     );
-    // What cannot be sealed for an entity is withheld: of one without a key, of a misspelt table, of a text that is no job.
+    // Values that cannot be encrypted for an entity are omitted: without a key, in a misspelt table, and in a text that
+    // is not a job.
     let mut misspelt = put("5");
     misspelt["table"] = json!("Employes");
     let cut = put("6").to_string().trim_end_matches('}').to_owned();
@@ -574,7 +574,7 @@ fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
 }
 
 fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &Site) {
-    /// And a key of the table, for hashes.
+    /// Plus one for the table's key for hashes.
     const ENTITIES: usize = 1_050;
     declare(site, "first");
     site.migrate();
@@ -623,7 +623,7 @@ fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &S
     assert_eq!(
         succeeded(&site.command(&["--json", "keys", "rewrap"]))["rewrapped"],
         0,
-        "once more has nothing to do"
+        "a second run must have nothing to do"
     );
     assert_eq!(counted(site), [("second".to_owned(), 1_052)]);
     std::fs::remove_file(site.file("first.key")).unwrap();
@@ -663,7 +663,7 @@ fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &S
     assert_eq!(
         opened(site, &["get", "Employees", "Sales", "0007", "--resolve"])["Ssn"],
         "canary 0007",
-        "it has another key now"
+        "the entity must have another key"
     );
 }
 
@@ -750,7 +750,6 @@ fn without_the_current_key_nothing_starts_and_values_stay_sealed_embedded() {
     without_the_current_key_nothing_starts_and_values_stay_sealed(&Site::embedded(""));
 }
 
-/// The samples that docs/encryption.md names read what a worker has sealed.
 #[test]
 fn python_and_node_read_sealed_values_with_the_official_sdks() {
     let site = Site::azurite("");

@@ -1,4 +1,4 @@
-//! One entity is erased, and a scan of everything that is stored finds nothing of it.
+//! One entity is erased, and a scan of everything stored finds nothing of it.
 
 use evenkeel_model::{EdmDateTime, TableName};
 use evenkeel_storage::system::SystemClock;
@@ -10,7 +10,7 @@ use crate::end_to_end::encryption::stored;
 use crate::end_to_end::site::{QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 
-/// In every value of the entity that is erased.
+/// A part of every value of the erased entity.
 const CANARY: &str = "canaryvalue";
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const CATALOG: &str = r#"
@@ -91,7 +91,7 @@ fn put(rk: &str, word: &str) -> Value {
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// The entity in its table, in two archives, in a poison message, and another one beside it.
+/// The entity in its table, in two archives and in a poison message, and another one next to it.
 fn kept_everywhere(site: &Site) {
     site.submit(&[put("2", "other")]);
     for archive in ["former", "papers"] {
@@ -103,7 +103,6 @@ fn kept_everywhere(site: &Site) {
     site.submit(&[put("1", CANARY)]);
     assert_eq!(site.run_until_idle(&[]).poisoned, 0);
     let mut poisoned = put("1", CANARY);
-    // The key of another one.
     poisoned["entity"]["Email"] = json!("other2@contoso.com");
     let moved = r#"{"op":"move","table":"Nowhere","pk":"Sales","rk":"9","to_table":"Employees","to_pk":"Sales","to_rk":"1"}"#;
     let mut later = put("1", CANARY);
@@ -118,7 +117,7 @@ fn kept_everywhere(site: &Site) {
     assert_eq!(site.run_until_idle(&[]).poisoned, 4, "{:?}", site.poison());
     assert!(
         stored(site).contains(CANARY),
-        "the scan sees what is stored"
+        "the scan must find stored values"
     );
 }
 
@@ -135,7 +134,7 @@ fn nothing_is_left_but(site: &Site, may_stay: impl Fn(&str) -> bool) {
     );
     assert!(
         all.contains("other2@contoso.com"),
-        "the other one is there still"
+        "the other entity must still exist"
     );
     assert_eq!(
         site.rows("EvenkeelKeys")
@@ -148,7 +147,7 @@ fn nothing_is_left_but(site: &Site, may_stay: impl Fn(&str) -> bool) {
     assert_eq!(
         site.poison().len(),
         1,
-        "the message about something else stays"
+        "the message of another entity must remain"
     );
     let other = site.command(&["get", "Employees", "Sales", "2", "--resolve"]);
     assert!(
@@ -161,7 +160,7 @@ fn nothing_is_left_but(site: &Site, may_stay: impl Fn(&str) -> bool) {
     assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
 }
 
-/// No byte of a database file, or of another file of the site, has anything of the entity.
+/// No byte of a database file, or of another file of the site, contains anything of the entity.
 fn nothing_is_in_files(site: &Site) {
     let mut folders = vec![site.file("")];
     let mut databases = 0;
@@ -186,7 +185,7 @@ fn nothing_is_in_files(site: &Site) {
     assert!(databases > 0);
 }
 
-/// An earlier job was disturbed, as its footprint tells.
+/// An earlier job was disturbed, according to its footprint.
 #[test]
 fn an_erasure_that_waits_for_a_second_look_says_until_when_and_ends_with_6() {
     let site = place(Site::embedded);
@@ -272,7 +271,7 @@ fn erased_by_a_command(site: &Site) {
     assert_eq!(
         report["left"],
         json!({"about_many": 0, "unclear": 1, "in_errors": 0}),
-        "the one of a table that nobody knows: {report}"
+        "the data key of an unknown table: {report}"
     );
     assert!(
         report["rechecks_until"].is_string() && report["erasing"].is_null(),
@@ -300,7 +299,6 @@ fn everything_of_an_entity_goes_by_a_command_on_azurite() {
     erased_by_a_command(&place(Site::azurite));
 }
 
-/// A worker that is killed while it erases is followed by one that does the rest.
 fn erased_by_a_job(site: &Site) {
     kept_everywhere(site);
     site.submit(&[json!({"op": "erase", "table": "Employees", "pk": "Sales", "rk": "1"})]);

@@ -1,4 +1,4 @@
-//! Events of others on a job queue: a blob that was created, an employee that another system hired.
+//! Events of other systems on a job queue: a created blob, and a newly hired employee.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -79,7 +79,7 @@ fn blob_created(id: &str, name: &str, sequencer: &str) -> Value {
 fn blob_deleted(id: &str, name: &str, sequencer: &str) -> Value {
     let mut event = blob_created(id, name, sequencer);
     event["eventType"] = "Microsoft.Storage.BlobDeleted".into();
-    // As text, which some senders make of it.
+    // Some senders encode the data as text.
     event["data"] = event["data"].to_string().into();
     event
 }
@@ -95,7 +95,7 @@ fn events_become_jobs(site: &Site) {
         &[Entity::new(EntityKey::new("Sales", "000223").unwrap()).with("Name", "Jon")],
     );
     let created = blob_created("e-1", "Sales/000223.png", "0002").to_string();
-    // Delivered twice, plain and in Base64, and overtaken by one that is older, and by a deletion that is.
+    // Delivered twice, plain and in Base64, and overtaken by an older event and an older deletion.
     let texts = [
         created.clone(),
         BASE64.encode(&created),
@@ -124,7 +124,7 @@ fn events_become_jobs(site: &Site) {
     assert_eq!(site.rows("PortraitsByKind").len(), 1);
     site.assert_all_done();
 
-    // What becomes no job says so, and which mappings there are; the queue's `allow` holds for the mapped job.
+    // The error of an event without a job lists the mappings. The queue's `allow` applies to the mapped job.
     let poisoned = [
         (
             cloud_event("x-1", "Contoso.Promoted", &json!({})).to_string(),
@@ -170,7 +170,10 @@ fn events_become_jobs(site: &Site) {
             .iter()
             .filter(|error| words.iter().all(|word| error.contains(word)))
             .count();
-        assert_eq!(said, 1, "{text}: no poison says {words:?}: {errors:#?}");
+        assert_eq!(
+            said, 1,
+            "{text}: no poison message contains {words:?}: {errors:#?}"
+        );
     }
     assert!(
         site.row("Employees", "Sales", "000223").is_some(),
@@ -186,7 +189,7 @@ fn events_become_jobs(site: &Site) {
             && site.rows("PortraitsByKind").is_empty()
     );
 
-    // A poisoned event is requeued as it came, and mapped anew.
+    // A poisoned event is requeued unchanged, and mapped again.
     site.declare(&CATALOG.replace("allow = [\"delete\", \"put\", \"sync\"]", ""));
     assert_eq!(site.command(&["poison", "requeue", "x-3"]).code, 0);
     assert_eq!(site.run_until_idle(&[]).done, 1);

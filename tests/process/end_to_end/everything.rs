@@ -1,8 +1,8 @@
-//! Every pattern at once: two workers, and a client that changes entities for a while. Afterwards derived data is what this
-//! file computes from the primaries, and nothing else is there.
+//! All patterns at once: two workers, and a client that changes entities for a while. Afterwards derived data must be
+//! exactly what this file computes from the primaries.
 //!
-//! In one account; spread over four; and by an identity of Entra ID, in an account that refuses shared keys. `EVENKEEL_EVERYTHING` says for how
-//! many seconds each (30 where it is not set).
+//! The test runs in one account, spread over four, and with an identity of Entra ID in an account that refuses shared keys.
+//! `EVENKEEL_EVERYTHING` sets the seconds for each (30 by default).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -143,7 +143,6 @@ wide = true
 tables = "Logins%Y%m%d"
 keep = "60d"
 "#;
-/// Where all but the primaries lie, where it does not all lie in one account.
 const FURTHER: Further = &[
     (
         "derived",
@@ -170,10 +169,9 @@ const DEPARTMENTS: [&str; 3] = ["Sales", "Ops", "Research"];
 const NAMES: [&str; 4] = ["King", "Byron", "O'Neil, \"Ann\"", "한"];
 const CITIES: [&str; 3] = ["Oslo", "Lima", "Pune"];
 
-/// Numbers that are the same in every run.
-struct Dice(u64);
+struct FixedRng(u64);
 
-impl Dice {
+impl FixedRng {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self
             .0
@@ -187,14 +185,13 @@ impl Dice {
     }
 }
 
-/// What the client does next: entities that it writes or deletes itself, then jobs.
 #[derive(Default)]
 struct ClientStep {
     own: Vec<(&'static str, TableOperation)>,
     jobs: Vec<Value>,
 }
 
-fn client_step(dice: &mut Dice, number: usize, elsewhere: &Elsewhere) -> ClientStep {
+fn client_step(dice: &mut FixedRng, number: usize, elsewhere: &Elsewhere) -> ClientStep {
     let (pk, n) = (dice.of(&DEPARTMENTS), dice.below(8));
     let rk = n.to_string();
     let employee = json!({"PartitionKey": pk, "RowKey": rk, "Email": format!("{pk}{n}.{}@Contoso.com", dice.below(3)),
@@ -271,7 +268,6 @@ fn entity(json: &Value) -> Entity {
     evenkeel_model::odata::decode(json).unwrap()
 }
 
-/// How long the client goes on.
 fn goes_on() -> Duration {
     Duration::from_secs(std::env::var("EVENKEEL_EVERYTHING").map_or(30, |seconds| {
         seconds.parse().expect("EVENKEEL_EVERYTHING is a number")
@@ -280,7 +276,7 @@ fn goes_on() -> Duration {
 
 async fn does(account: &Account, queues: &Account, client_step: ClientStep) {
     for (table, operation) in client_step.own {
-        // One that is not there cannot be deleted: the sync that follows finds it absent either way.
+        // A missing entity cannot be deleted. The sync that follows finds it absent either way.
         let done = account
             .tables
             .apply(&TableName::new(table).unwrap(), &operation)
@@ -309,7 +305,6 @@ async fn does(account: &Account, queues: &Account, client_step: ClientStep) {
 
 type Rows = BTreeMap<(String, String), BTreeMap<String, EdmValue>>;
 
-/// Of each row the properties that are named; of rows without any of them nothing.
 fn only(rows: &BTreeMap<(String, String), Row>, names: &[&str]) -> Rows {
     let of = |row: &Row| {
         names
@@ -334,7 +329,6 @@ fn source(table: &str, (pk, rk): &(String, String)) -> (&'static str, Option<Edm
     ("ek_source", Some(json!([table, pk, rk]).to_string().into()))
 }
 
-/// Asserts that what is found is what is wanted; says where it is not.
 fn assert_same<V: PartialEq + std::fmt::Debug>(
     what: &str,
     found: &BTreeMap<(String, String), V>,
@@ -347,7 +341,7 @@ fn assert_same<V: PartialEq + std::fmt::Debug>(
     let differ: Vec<String> = differ
         .map(|key| {
             format!(
-                "{key:?}: found {:?}, wanted {:?}",
+                "{key:?}: found {:?}, expected {:?}",
                 found.get(key),
                 wanted.get(key)
             )
@@ -356,12 +350,11 @@ fn assert_same<V: PartialEq + std::fmt::Debug>(
     assert!(differ.is_empty(), "{what}:\n{}", differ.join("\n"));
 }
 
-/// Everything derived from what the primaries are now.
 fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     let all = site.rows("Employees");
     let derived = |row: &Row| row.entity.get("ek_view").is_some();
     let employees: BTreeMap<_, _> = all.iter().filter(|(_, row)| !derived(row)).collect();
-    assert!(!employees.is_empty(), "nobody is left");
+    assert!(!employees.is_empty(), "no employee is left");
     elsewhere.assert_derived(site, readings);
 
     let (mut by_email, mut near, mut seen) = (Rows::new(), Rows::new(), Rows::new());
@@ -488,7 +481,7 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     assert_eq!(
         blobs(site, "employee-lists").len(),
         lists.len(),
-        "no list is left without members"
+        "an empty list must be deleted"
     );
 
     let pointed: BTreeSet<String> = site
@@ -501,7 +494,8 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
                 .to_owned()
         })
         .collect();
-    // A worker that met another at the paper leaves to a recheck what the other may have been about to point to.
+    // A worker that raced with another one for the paper leaves to a recheck what the other may have been about to
+    // point to.
     let footprints = site.rows("EvenkeelFootprints");
     let met = |name: &str| {
         let rk = name
@@ -525,7 +519,7 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
         .collect();
     assert!(
         dangling.is_empty() && orphaned.is_empty(),
-        "every pointer has its blob: {dangling:?}; and every blob its pointer: {orphaned:?}"
+        "pointers without a blob: {dangling:?}; blobs without a pointer: {orphaned:?}"
     );
 
     let number = |number: i64| Some(EdmValue::Int64(number));
@@ -569,7 +563,7 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     }
     assert!(
         movers.keys().any(|(pk, _)| pk == "to") && regions.len() == 2,
-        "somebody moved, to a region"
+        "an entity must have moved to a region"
     );
 
     for (from, to, value, key) in [
@@ -598,7 +592,6 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
     }
 }
 
-/// The names of all blobs of a container.
 fn blobs(site: &Site, container: &str) -> Vec<String> {
     let (account, container) = (
         site.account_of(container),
@@ -626,12 +619,13 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
         site.worker(&["--set", "queues.0.concurrency=16"]),
         site.worker(&["--set", "queues.0.concurrency=16"]),
     ];
-    let mut dice = Dice(20_261_120);
+    let mut dice = FixedRng(20_261_120);
     let (steps, readings) = site.with(async |account| {
         let (mut steps, mut readings) = (0, 0);
         let (queues, goes_on) = (site.account(site.account_of(QUEUE)), goes_on());
         let began = tokio::time::Instant::now();
-        // Each step is done whole: what is written and not said is nobody's to derive from. A slow machine takes longer.
+        // Each step is completed, because nobody would derive from a write without a message. A slow machine takes
+        // longer.
         while began.elapsed() < goes_on || readings < ENOUGH_READINGS {
             steps += 1;
             let next = client_step(&mut dice, steps, elsewhere);
@@ -649,7 +643,7 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
     for worker in workers {
         worker.stop();
     }
-    // An employee who is at work and in the archive is not brought back.
+    // An employee who is both present and archived is not restored.
     for poison in site.poison() {
         let error = poison["error"].as_str().unwrap_or_default();
         assert!(error.contains("was not restored by this job"), "{poison}");
@@ -660,7 +654,7 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
     assert_eq!(audited.code, 0, "{}{}", audited.out, audited.err);
 }
 
-/// A line of a catalog, with the account of the table or the container that it declares.
+/// A line of a catalog, with the account of the table or container that it declares.
 fn spread(site: &Site, line: &str) -> String {
     let named = ["table = \"", "container = \"", "[tables."]
         .iter()
@@ -676,7 +670,7 @@ fn spread(site: &Site, line: &str) -> String {
     }
 }
 
-/// A site whose views, archives and queue lie in accounts beside that of the primaries.
+/// A site with views, archives and queue in other accounts than the primaries.
 fn in_four_accounts(place: Place, elsewhere: &Elsewhere) -> Site {
     let mut site = Site::new(place, "");
     site.look_in(FURTHER);

@@ -1,4 +1,4 @@
-//! Encrypted properties before who writes rows and sends messages as they should not be: whose values are shown, and what is kept of them.
+//! Encrypted properties and malicious writers of rows and messages: whose values are shown, and what is stored of them.
 
 use std::io::Write as _;
 
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use crate::end_to_end::encryption::{CATALOG, declare, declare_text, put, stored};
 use crate::end_to_end::site::Site;
 
-/// The beginning of every plain value, and nowhere else.
+/// The beginning of every plain value, which occurs nowhere else.
 const MARK: &str = "987-65";
 
 fn entity(pk: &str, rk: &str) -> Entity {
     Entity::new(EntityKey::new(pk, rk).unwrap())
 }
 
-/// Who may write rows, and has no key, has no value of another entity shown as one's own, nor one in clear.
+/// A writer of rows without a key must not be able to show another entity's value, or a plain one, as the row's own.
 #[test]
 fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
     let site = Site::embedded("");
@@ -86,7 +86,7 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
             );
         }
     }
-    // The worker opens nothing for it either.
+    // The worker does not decrypt anything for it either.
     let archived = stolen(entity("Sales", "9"), None);
     site.write("FormerEmployees", std::slice::from_ref(&archived));
     site.write("Employees", &[stolen(entity("Sales", "8"), None)]);
@@ -106,7 +106,7 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
             .all(|rk| site.row("Employees", "Sales", rk).is_none())
     );
 
-    // A plain value in the place of a sealed one.
+    // A plain value in place of an encrypted one.
     let plain = |row: &Entity| row.clone().with("Ssn", "forged");
     let of_primary = site
         .row("EmployeesByEmail", "email_Sales", "1@contoso.com")
@@ -162,7 +162,7 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
     );
 }
 
-/// What lay in clear before the table said `encrypt`.
+/// Plain values from before the table had `encrypt`.
 #[test]
 fn what_is_older_than_encrypt_is_read_where_that_is_allowed_until_it_is_sealed() {
     let site = Site::embedded("");
@@ -213,7 +213,7 @@ fn gzip(content: &[u8]) -> String {
     BASE64.encode(encoder.finish().unwrap())
 }
 
-/// Messages with a plain value that are wrong in some way: none is a job that can be run.
+/// Invalid messages with a plain value. None is a runnable job.
 fn malformed() -> Vec<String> {
     let employee = json!({"PartitionKey": "Sales", "RowKey": "1", "Ssn": format!("{MARK}-1")});
     let put = json!({"op": "put", "table": "Employees", "entity": employee});
@@ -277,7 +277,6 @@ fn malformed() -> Vec<String> {
         .collect()
 }
 
-/// A text, and what can be read out of the encoded texts in it.
 fn readable(text: &str, depth: u32, all: &mut String) {
     all.push_str(text);
     all.push('\n');
@@ -302,7 +301,7 @@ fn readable(text: &str, depth: u32, all: &mut String) {
     }
 }
 
-/// Of what is no job, nothing of an encrypted property is kept or told.
+/// No part of an encrypted property is stored or reported from an invalid message.
 #[test]
 fn no_message_that_is_wrong_in_some_way_leaves_a_plain_value_anywhere() {
     let site = Site::embedded("");
@@ -315,7 +314,7 @@ fn no_message_that_is_wrong_in_some_way_leaves_a_plain_value_anywhere() {
         let told = std::mem::take(&mut told);
         assert!(
             told.contains(MARK) || told.contains("98765"),
-            "the search finds what is there: {message}"
+            "the search must find the stored value: {message}"
         );
     }
     for some in messages.chunks(12) {

@@ -7,7 +7,7 @@ use crate::end_to_end::sdk::{node_with, python_with};
 use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 
-/// Keys that XML, URLs and OData have to quote, and scripts beyond ASCII.
+/// Keys that must be quoted in XML, URLs and OData, and scripts beyond ASCII.
 const KEYS: [(&str, &str); 5] = [
     ("R&D <a> \"b\"", "it's ]]> &amp; %41"),
     ("부서 한국", "직원 😀"),
@@ -52,7 +52,6 @@ fn plain_base64_and_compressed_messages_of_both_sdks_go_to_the_right_row_whateve
     assert_index_complete(&site);
 }
 
-/// A put of an employee whose row key is this number.
 fn good(number: u32) -> String {
     format!(
         "{}\n",
@@ -60,7 +59,6 @@ fn good(number: u32) -> String {
     )
 }
 
-/// Forty good jobs with others among them.
 fn among_good_ones(others: &[&str]) -> String {
     let other = |number: u32| {
         others
@@ -104,8 +102,8 @@ fn an_unreadable_message_among_good_ones_ends_in_poison_and_does_not_hold_them_b
 #[test]
 fn a_message_that_the_service_itself_cannot_write_down_does_not_hold_good_ones_back() {
     let site = Site::azurite(EMPLOYEES);
-    // Azurite takes these control characters and answers every Get that would return them with 500: nobody can
-    // read the message, nor delete it, until it expires.
+    // Azurite accepts these control characters and answers every Get of the message with 500, so that nobody can read
+    // or delete it until it expires.
     python_with(
         site.ports(),
         "enqueue_lines.py",

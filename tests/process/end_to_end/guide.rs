@@ -1,7 +1,7 @@
-//! The worked examples of the guide (`examples/guide`): their commands as a user types them, on the embedded store and on Azurite, and
-//! the number of requests that their jobs and lookups take, compared with `docs/guide.toml`.
+//! The worked examples of the guide (`examples/guide`): their commands as a user types them, on the embedded store and
+//! on Azurite, and the requests of their jobs and lookups, compared with `docs/guide.toml`.
 //!
-//! One worker runs beside the commands, one job at a time: its journal says what each job has sent.
+//! One worker runs in parallel to the commands, one job at a time. Its journal contains the requests of each job.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -19,15 +19,12 @@ use crate::end_to_end::site::{Place, QUEUE, Site};
 use crate::end_to_end::worker::{Worker, wait_until};
 use crate::support::azurite::Azurite;
 
-/// Examples that run side by side.
 const AT_ONCE: usize = 3;
 
-/// Requests of an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 struct Requests {
-    /// Of its jobs: reads and writes, and the deletion of each message.
+    /// Reads and writes of its jobs, and the delete of each message.
     jobs: u64,
-    /// Of its lookups.
     lookups: u64,
 }
 
@@ -36,7 +33,7 @@ struct Documented {
     name: String,
     #[serde(flatten)]
     requests: Requests,
-    /// Of its jobs on Azurite, where requests of one job travel together.
+    /// Requests of its jobs on Azurite, where requests of one job share transactions.
     jobs_on_azurite: Option<u64>,
 }
 
@@ -45,10 +42,8 @@ struct Guide {
     example: Vec<Documented>,
 }
 
-/// An example under way.
 struct Running {
     site: Site,
-    /// Started when the tables are there.
     worker: Option<(Worker, String)>,
     lookups: u64,
 }
@@ -63,7 +58,6 @@ impl Running {
         }
     }
 
-    /// The worker, and its address.
     fn work(&mut self) -> &str {
         let site = &self.site;
         let (_, address) = self.worker.get_or_insert_with(|| {
@@ -82,7 +76,7 @@ impl Running {
         address
     }
 
-    /// Carries out a command; `run` is what the worker does.
+    /// Executes a command; `run` stands for the worker.
     fn step(&mut self, step: &GuideStep) {
         let name = step.arguments[0].as_str();
         if name == "run" {
@@ -101,7 +95,6 @@ impl Running {
         }
     }
 
-    /// The requests of all jobs that have ended, in numbers and in words; none was poisoned.
     fn requests(mut self) -> (Requests, String) {
         let address = self.work().to_owned();
         self.site.assert_all_done();
@@ -124,14 +117,13 @@ impl Running {
     }
 }
 
-/// The requests of a job, without a confirmation of its lease: on a busy machine a job that acts once begins more than 250 ms after its
-/// Get now and then, and sends one.
+/// The requests of a job without a confirmation of its lease. On a busy machine a job that acts once sometimes begins
+/// more than 250 ms after its Get, and sends one.
 fn requests_of(job: &Value) -> u64 {
     let confirmed = job["steps"][0]["op"] == "update_message";
     job["requests"].as_u64().unwrap() - u64::from(confirmed)
 }
 
-/// A job and its requests, on a line.
 fn told(job: &Value) -> String {
     let steps = job["steps"]
         .as_array()
@@ -228,7 +220,7 @@ fn every_example_takes_as_many_requests_as_the_documentation_says(
         .collect();
     assert!(
         differing.is_empty() && found.len() == wanted.len(),
-        "docs/guide.toml says otherwise than\n{differing}"
+        "docs/guide.toml differs from these measurements:\n{differing}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! An index at a size at which chance has its say.
+//! An index of many entities, so that races occur.
 
 use evenkeel_model::{Entity, EntityKey};
 
@@ -52,7 +52,6 @@ fn three_thousand_sync_jobs_of_the_node_sdk_make_an_index_complete_and_after_a_c
     );
 }
 
-/// Three hundred employees that no job was sent for are indexed, and the copies that somebody else deleted or changed are mended.
 fn backfilled(site: &Site) {
     let employee = |rk: u32, domain: &str| {
         let key = EntityKey::new("Sales", format!("{rk:06}")).unwrap();

@@ -1,9 +1,9 @@
-//! Rows of a lookup beside entities of other tables, as `evenkeel lookup --with` prints them.
+//! Rows of a lookup joined with entities of other tables, as `evenkeel lookup --with` prints them.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
 
-use crate::end_to_end::site::{Ended, Site};
+use crate::end_to_end::site::{CommandResult, Site};
 
 const CATALOG: &str = r#"
 [encryption]
@@ -36,9 +36,9 @@ fn put(table: &str, entity: &Value) -> Value {
     json!({"op": "put", "table": table, "entity": entity})
 }
 
-/// The rows that a lookup prints as JSON, and its last line.
 fn found(site: &Site, arguments: &[&str]) -> (Vec<Value>, Value) {
-    let Ended { code, out, err } = site.command(&[&["--json", "lookup"], arguments].concat());
+    let CommandResult { code, out, err } =
+        site.command(&[&["--json", "lookup"], arguments].concat());
     assert_eq!(code, 0, "{err}");
     let mut lines: Vec<Value> = out
         .lines()
@@ -70,7 +70,6 @@ fn joined(place: fn(&str) -> Site) {
         &[Entity::new(EntityKey::new("Oslo", "007").unwrap()).with("Floor", 3_i32)],
     );
 
-    // The range of copies, four entities, two departments, one office.
     let lookup = [
         "by_name",
         "LastName=Jones",
@@ -120,7 +119,6 @@ fn joined(place: fn(&str) -> Site) {
         "no values"
     );
 
-    // Only some properties of the rows, opened, a page at a time.
     let some = [
         &lookup[..],
         &["--select", "LastName", "--decrypt", "--top", "1"],
@@ -167,7 +165,7 @@ fn joined(place: fn(&str) -> Site) {
         table.err
     );
 
-    // A sealed value makes no key, until it is opened.
+    // An encrypted value cannot be used as a key until it is decrypted.
     let sealed = [
         "--table",
         "Employees",

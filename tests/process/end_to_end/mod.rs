@@ -1,15 +1,15 @@
-//! The program as its users have it: the real binary, started as a process, on the embedded store and on Azurite,
-//! with jobs from the official SDKs for Python and Node.js.
+//! The built program, started as a process, on the embedded store and on Azurite, with jobs from the official SDKs for
+//! Python and Node.js.
 //!
 //! Each test has a [`site`](site::Site) of its own: a folder with a configuration, and a store that nobody else uses.
-//! It asserts on what users see: rows, queues, dead letters, exit codes and texts. What should be derived is computed
-//! anew by [`oracle`], which shares no code with the program.
+//! It checks what users see: rows, queues, poison messages, exit codes and texts. [`oracle`] computes the expected
+//! derived data and shares no code with the program.
 //!
-//! Waiting is for a state that others bring about (a backlog that shrinks, a process that ends), never for a time.
+//! Tests wait for a state (a backlog that shrinks, a process that ends), never for a time.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that cannot set its stage has failed"
+    reason = "a failed setup fails the test"
 )]
 
 mod authority;

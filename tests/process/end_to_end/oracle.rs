@@ -1,4 +1,4 @@
-//! What should be derived, computed anew and simply.
+//! A simple second computation of derived data.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,6 @@ use crate::end_to_end::site::Site;
 /// Rows as (partition key, row key) → properties.
 type Rows = BTreeMap<(String, String), BTreeMap<String, EdmValue>>;
 
-/// Asserts that the index of e-mail addresses is exactly what the employees say: nothing missing, nothing stale,
-/// nothing different.
 pub(crate) fn assert_index_complete(site: &Site) {
     let employees = site.rows("Employees");
     let mut expected = Rows::new();
@@ -49,7 +47,6 @@ pub(crate) fn assert_index_complete(site: &Site) {
     assert_eq!(found, expected);
 }
 
-/// Asserts that an archived row is its source as it was: every property, of the same type.
 pub(crate) fn assert_archived(row: &Row, source: &Entity) {
     let kept: BTreeMap<_, _> = row.entity.user_properties().collect();
     let wanted: BTreeMap<_, _> = source.user_properties().collect();

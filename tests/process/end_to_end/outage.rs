@@ -19,17 +19,17 @@ fn a_worker_outlives_an_outage_of_its_store_poisons_nothing_and_catches_up() {
         json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": format!("P{}", number % 5), "RowKey": number.to_string(), "Email": email}})
     };
     site.submit(&(0..JOBS).map(put).collect::<Vec<_>>());
-    // A Get whose answer the outage cut off has counted a delivery of messages that nobody has: that once cannot be
-    // helped. Another delivery that counted would be the last.
+    // A Get whose answer was cut off by the outage has counted a delivery of messages that nobody has. This one cannot
+    // be avoided. Another counted delivery would be the last.
     let mut worker = site.worker(&["--set", "worker.max_dequeue_count=2"]);
     wait_until("some jobs are done", || site.count(QUEUE) < JOBS - 40);
     let Place::Azurite(azurite) = &mut site.place else {
         unreachable!()
     };
     azurite.stop();
-    // Longer than a lease (10 s), and than every retry of one request.
+    // Longer than a lease (10 s), and than all retries of one request.
     std::thread::sleep(std::time::Duration::from_secs(12));
-    assert!(worker.runs(), "the worker gave up");
+    assert!(worker.runs(), "the worker must not give up");
     azurite.restart();
     wait_until("the worker has caught up", || site.count(QUEUE) == 0);
     assert!(worker.runs());

@@ -1,4 +1,4 @@
-//! A client that keeps writing what is being moved.
+//! A client that keeps writing entities that are being moved.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn key(number: u32) -> EntityKey {
     EntityKey::new("Sales", format!("{number:03}")).unwrap()
 }
 
-/// How the client writes an entity: half only as long as it exists, half also when it has gone.
+/// Half of the entities are written only if they exist, the others also after they were archived.
 fn write(number: u32, version: i32) -> TableOperation {
     let entity = Entity::new(key(number)).with("Version", version);
     if number.is_multiple_of(2) {
@@ -49,7 +49,7 @@ fn an_update_that_races_with_an_archive_job_is_in_the_archive_or_came_after_it()
         for version in 1_i32.. {
             // One round more than the worker needs.
             let idle = account.queues.approximate_count(&queue).await.unwrap() == 0;
-            // A twentieth at a time: an entity that changes faster than it is copied is not archived at all.
+            // A twentieth at a time, because an entity that changes faster than it is copied is not archived at all.
             let some = (0..JOBS)
                 .filter(|n| (n / 2) % 20 == version.unsigned_abs() % 20 && !gone.contains(n));
             let writes = some.map(|n| {
@@ -77,7 +77,7 @@ fn an_update_that_races_with_an_archive_job_is_in_the_archive_or_came_after_it()
     let (present, archived) = (site.rows("Employees"), site.rows("FormerEmployees"));
     assert!(
         present.len() <= JOBS as usize / 2,
-        "only what was written after its archiving is left"
+        "only entities that were written after their archiving may be left"
     );
     let mut raced = 0;
     for (n, version) in acknowledged {
@@ -93,6 +93,6 @@ fn an_update_that_races_with_an_archive_job_is_in_the_archive_or_came_after_it()
             version_of(archived.get(&key)).is_some_and(|archived| archived != EdmValue::Int32(0)),
         );
     }
-    assert!(raced > 0, "no update raced with its archive job");
+    assert!(raced > 0, "some update must race with its archive job");
     assert_index_complete(&site);
 }

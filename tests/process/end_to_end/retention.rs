@@ -1,4 +1,4 @@
-//! Tables by date: created ahead, dropped whole, and nothing else ever.
+//! Tables by date: created in advance and dropped as a whole, while other tables are never dropped.
 
 use std::collections::BTreeSet;
 
@@ -44,11 +44,11 @@ fn kept(place: fn(&str) -> Site) {
         "{there:?}"
     );
     let wanted = DatedTables::parse("Logins%Y%m%d").unwrap();
-    // Midnight may pass meanwhile: what was ahead of the first table is there either way.
+    // Midnight may pass in between. The table after the first one exists either way.
     let ahead = wanted.from(SystemClock::new().now(), 1);
     assert!(
         ahead.iter().all(|table| there.contains(table.as_str())),
-        "{there:?} lack some of {ahead:?}"
+        "{there:?} must contain {ahead:?}"
     );
 
     let today = &ahead[1];
@@ -67,7 +67,7 @@ fn kept(place: fn(&str) -> Site) {
     );
     assert!(site.row(today.as_str(), "jun", "1").is_some());
 
-    // A table of a time that is over is not made again, and one of no pattern is not dropped.
+    // A table whose time is over is not created again, and a table without a pattern is not dropped.
     site.submit(&[json!({"op": "put", "table": "Logins20200101", "entity": {"PartitionKey": "jun", "RowKey": "1"}})]);
     site.put_texts([r#"{"op":"drop_table","table":"Employees"}"#]);
     let summary = site.run_until_idle(&[]);
@@ -158,7 +158,7 @@ fn a_table_by_date_is_in_files_before_it_is_dropped_on_azurite() {
     archived(Site::azurite);
 }
 
-/// A view that is added when there are dates already, used, taken out, and gone with its last table.
+/// A view that is added after some dates exist, used, retired, and gone with its last table.
 fn followed(place: fn(&str) -> Site) {
     const LOGINS: &str = "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"30d\"\n";
     const BY_USER: &str = "[views.by_user]\nkind = \"secondary_index\"\nsource = \"Logins%Y%m%d\"\ntable = \"ByUser%Y%m%d\"\n\
@@ -181,7 +181,7 @@ fn followed(place: fn(&str) -> Site) {
     site.migrate();
     assert!(
         tables(&site).contains(old_by_user.as_str()),
-        "the dates that are there have theirs from the migration on"
+        "existing dates must have their tables after the migration"
     );
     let ended = site.command(&["backfill", "--view", "by_user"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
@@ -216,7 +216,6 @@ fn followed(place: fn(&str) -> Site) {
         assert_eq!(ended.code, 0, "{command}: {}{}", ended.out, ended.err);
     }
 
-    // The view is gone; what it wrote goes with its table all the same, and no other table does.
     site.declare(&format!("{EMPLOYEES}\n{}", LOGINS.replace("30d", "2d")));
     site.migrate();
     assert_eq!(site.run_until_idle(&[]).done, 1);
@@ -227,7 +226,7 @@ fn followed(place: fn(&str) -> Site) {
         left.contains(today.as_str()) && left.contains(by_user.name_at(now).as_str()),
         "{left:?}"
     );
-    // What is left of it there is taken away as its primaries are brought in step.
+    // Its remaining items are removed when their primaries are synced.
     site.submit(&[json!({"op": "sync", "table": today, "pk": "web", "rk": "2"})]);
     site.run_until_idle(&[]);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Keys and tokens that are rotated while jobs are worked off. `EVENKEEL_ROTATED_JOBS` says how many jobs (3,000 where it is not set); each test
-//! prints the longest time between two of them.
+//! Keys and tokens that are rotated while jobs are processed. `EVENKEEL_ROTATED_JOBS` sets the number of jobs (3,000 by
+//! default). Each test prints the longest time between two of them.
 
 use std::fs;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::end_to_end::site::{EMPLOYEES, Place, QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 use crate::support::azurite::Azurite;
 
-/// Keys of the account beside the emulator's own, with which the tests themselves look.
+/// Keys of the account in addition to the emulator's own, which the tests themselves use.
 const KEYS: [&str; 4] = [
     "Zmlyc3Qta2V5LW9mLXRoZS10ZXN0cw==",
     "c2Vjb25kLWtleS1vZi10aGUtdGVzdA==",
@@ -34,7 +34,7 @@ fn put(number: u64) -> Value {
     json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": format!("P{}", number % 5), "RowKey": number.to_string(), "Email": email}})
 }
 
-/// Waits until so many jobs are left, and does something meanwhile. Gives up where none is done for two minutes.
+/// Waits until this many jobs are left, and calls `meanwhile`. Gives up if none is done for two minutes.
 fn wait_for(site: &Site, what: &str, left: u64, meanwhile: impl Fn()) {
     let mut now = site.count(QUEUE);
     while now > left {
@@ -47,15 +47,14 @@ fn wait_for(site: &Site, what: &str, left: u64, meanwhile: impl Fn()) {
     }
 }
 
-/// Every job is done once and for all: in the table, in the index, nowhere else.
-#[expect(clippy::print_stdout, reason = "the figures are for people")]
+#[expect(clippy::print_stdout, reason = "the numbers are for people")]
 fn assert_whole(site: &Site, jobs: u64, what: &str) {
     site.assert_all_done();
     assert_eq!(site.rows("Employees").len() as u64, jobs);
     assert_index_complete(site);
     let audit = site.command(&["audit"]);
     assert_eq!(audit.code, 0, "{}{}", audit.out, audit.err);
-    // The index is written last of all: by the service's own clock, when each job was done.
+    // The index is written last, so that its timestamps show by the service's own clock when each job was done.
     let rows = site.rows("EmployeesByEmail").into_values();
     let mut done: Vec<_> = rows.map(|row| row.timestamp.unwrap().timestamp()).collect();
     done.sort_unstable();
@@ -72,7 +71,6 @@ fn assert_whole(site: &Site, jobs: u64, what: &str) {
     );
 }
 
-/// A site that signs by the key in a file; the account has it.
 fn site() -> Site {
     let site = Site::new(Place::Azurite(Azurite::with_key(KEYS[0])), EMPLOYEES);
     fs::write(site.file("key"), KEYS[0]).unwrap();
@@ -156,13 +154,13 @@ fn keys_are_rotated_under_a_worker_which_loses_and_poisons_nothing() {
     assert_whole(&site, jobs, "three rotations of keys");
 }
 
-/// How long a token lives, and at least how long jobs come: the shortest that the program believes, and longer.
+/// Lifetime of a token, the shortest that the program accepts, and the minimum duration of the jobs, which is longer.
 const LIFE: u64 = 60;
 const GOES_ON: Duration = Duration::from_secs(75);
-/// How long a federated token is good, and after which time there is another: the one of the start is over when a token is renewed.
+/// Lifetime of a federated token, and the interval at which it is replaced. The first one has expired when a token is
+/// renewed.
 const FEDERATED: (Duration, Duration) = (Duration::from_secs(40), Duration::from_secs(30));
 
-/// From now on the pod has a federated token that is good for a while.
 fn federate(authority: &Authority) {
     let now = SystemClock::new().now().as_millisecond();
     let until = now + i64::try_from(FEDERATED.0.as_millis()).unwrap();
@@ -205,7 +203,7 @@ fn tokens_and_federated_tokens_are_rotated_under_a_worker_which_loses_and_poison
                 )
                 .await
                 .unwrap();
-            // The last job comes when the first token has been over for a while.
+            // The last job is sent when the first token has been expired for a while.
             tokio::time::sleep_until(
                 began + step.mul_f64(f64::from(u32::try_from(number).unwrap() + 1)),
             )
@@ -213,7 +211,7 @@ fn tokens_and_federated_tokens_are_rotated_under_a_worker_which_loses_and_poison
         }
     });
     wait_for(&site, "all jobs are done", 0, || federate(&authority));
-    // The checks of many jobs take longer than a federated token is good.
+    // The checks of many jobs take longer than the lifetime of a federated token.
     authority.federate(&json!({}));
     worker.stop();
     assert_whole(&site, jobs, "tokens and federated tokens");

@@ -1,5 +1,5 @@
-//! What growth costs: the sample kind and the sample operation of docs/internals/extending.md, as their users meet them. Both are a file each (an operation two) and a line,
-//! and in no build but that of tests.
+//! The sample kind and the sample operation of docs/internals/extending.md, as users see them. Each takes one file (two
+//! for an operation) and one line, and exists in test builds only.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
@@ -13,7 +13,6 @@ source = "Employees"
 table = "EmployeesByNumber"
 "#;
 
-/// A site with two employees, and the copy of one of them.
 fn site() -> Site {
     let site = Site::embedded(CATALOG);
     site.migrate();
@@ -26,7 +25,6 @@ fn site() -> Site {
     site
 }
 
-/// Runs the one job that waits; it must be done.
 fn work(site: &Site) {
     let summary = site.run_until_idle(&[]);
     assert_eq!((summary.done, summary.skipped, summary.poisoned), (1, 0, 0));
@@ -78,7 +76,7 @@ fn a_sample_kind_tells_its_mistakes_at_their_keys() {
 #[test]
 fn a_job_of_a_sample_operation_is_decoded_and_run_and_in_no_schema() {
     let site = site();
-    // What another program changed is found by a look at every item.
+    // A full sync finds what another program changed.
     site.write(
         "EmployeesByNumber",
         &[site

@@ -6,12 +6,11 @@ use std::process::{Command, Stdio};
 
 use crate::support::azurite::Ports;
 
-/// Runs a script of `tests/sdk` with the SDK for Python; what it printed.
+/// Runs a script of `tests/sdk` with the SDK for Python, and returns its output.
 pub(crate) fn python(ports: Ports, script: &str, arguments: &[&str]) -> String {
     python_with(ports, script, arguments, "")
 }
 
-/// The same, with this standard input.
 pub(crate) fn python_with(ports: Ports, script: &str, arguments: &[&str], input: &str) -> String {
     let python = root().join("target/sdk-venv/bin/python");
     installed(&root().join("target/sdk-venv/installed.txt"), "Python");
@@ -22,12 +21,10 @@ pub(crate) fn python_with(ports: Ports, script: &str, arguments: &[&str], input:
     )
 }
 
-/// Runs a script of `tests/sdk` with the SDK for JavaScript; what it printed.
 pub(crate) fn node(ports: Ports, script: &str, arguments: &[&str]) -> String {
     node_with(ports, script, arguments, "")
 }
 
-/// The same, with this standard input.
 pub(crate) fn node_with(ports: Ports, script: &str, arguments: &[&str], input: &str) -> String {
     installed(
         &root().join("tests/sdk/node_modules/@azure/storage-queue/package.json"),

@@ -1,4 +1,4 @@
-//! Shared access signatures for applications: what they open to the official SDK, and what they do not.
+//! Shared access signatures for applications: what they allow the official SDK to do, and what not.
 
 use bytes::Bytes;
 use evenkeel_model::{BlobName, ContainerName, Entity, EntityKey};
@@ -68,7 +68,6 @@ fn site() -> Site {
     site
 }
 
-/// A signature: its address, and its token.
 fn sign(site: &Site, arguments: &[&str]) -> (String, String) {
     let ended = site.command(&[&["--json", "sas"], arguments].concat());
     assert_eq!(ended.code, 0, "{}", ended.err);
@@ -82,7 +81,6 @@ fn sign(site: &Site, arguments: &[&str]) -> (String, String) {
     (part("url"), part("token"))
 }
 
-/// Tries each at an address; which of them are allowed.
 fn allowed<'a>(site: &Site, address: &(String, String), tries: &[&'a str]) -> Vec<&'a str> {
     let (url, token) = address;
     let attempts: Vec<Value> = tries
@@ -134,7 +132,7 @@ fn a_signature_opens_the_declared_rows_with_the_declared_rights_and_nothing_else
         allowed(&site, &sign(&site, &["hiring"]), &ROWS),
         ["insert", "update"]
     );
-    // Azurite checks that a range is signed, and not that a row lies in it.
+    // Azurite checks that a range is signed, but not that a row is in it.
     for arguments in [
         &["sales"][..],
         &["sales", "--rk-from", "2", "--rk-to", "3"],

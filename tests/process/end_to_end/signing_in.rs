@@ -1,5 +1,5 @@
-//! Signing in by workload identity: the program against an authority on this machine and an Azurite that checks tokens, both over TLS
-//! with certificates of a private authority.
+//! Sign-in by workload identity: the program with an authority on this machine and an Azurite that checks tokens, both
+//! over TLS with certificates of a private authority.
 
 use std::fs;
 use std::process::Command;
@@ -16,7 +16,7 @@ use crate::end_to_end::site::QUEUE;
 use crate::support::azurite::Azurite;
 use crate::support::stub::{Reply, Stub};
 
-/// Employees by e-mail address, and their photos in blobs, which move by copies that the service makes.
+/// Employees by e-mail address, and their photos in blobs, which the service copies.
 const CATALOG: &str = r#"
 [views.employees_by_email]
 kind = "secondary_index"
@@ -34,7 +34,6 @@ container = "employee-large"
 threshold = "1KiB"
 "#;
 
-/// A folder with a configuration, an authority and an Azurite.
 struct Tenant {
     folder: TempDir,
     _azurite: Azurite,
@@ -68,12 +67,11 @@ impl Tenant {
         }
     }
 
-    /// The program as the webhook of workload identity starts it: exit code, output and log.
+    /// Runs the program as the webhook of workload identity starts it. Returns exit code, output and log.
     fn command(&self, arguments: &[&str]) -> (i32, String, String) {
         self.command_in(arguments, &self.authority.workload())
     }
 
-    /// The program in an environment.
     fn command_in(
         &self,
         arguments: &[&str],
@@ -105,7 +103,7 @@ impl Tenant {
         )
     }
 
-    /// As [`command`](Self::command), of one that succeeds.
+    /// As [`command`](Self::command), but it must succeed.
     fn succeed(&self, arguments: &[&str]) -> (String, String) {
         let (code, out, err) = self.command(arguments);
         assert_eq!(code, 0, "{arguments:?}: {out}{err}");
@@ -176,7 +174,7 @@ fn an_identity_that_is_refused_is_named_with_the_remedy_and_ends_a_command_as_re
         );
         assert!(!log.contains("eyJ"), "a token is printed: {log}");
     }
-    // The next token is good: nothing was remembered but in the process.
+    // The next token is valid: errors are only remembered within a process.
     tenant.authority.federate(&json!({}));
     tenant.succeed(&["migrate", "up"]);
 }
@@ -205,7 +203,6 @@ fn an_app_of_app_service_signs_in_by_its_managed_identity() {
     }
 }
 
-/// Asks for an address, or puts something there; the status.
 const FETCH: &str = "const [method, url] = process.argv.slice(1); \
     fetch(url, { method, headers: { 'x-ms-blob-type': 'BlockBlob' }, body: method === 'PUT' ? 'photo' : undefined }).then((answer) => console.log(answer.status));";
 
@@ -318,7 +315,6 @@ fn an_identity_signs_for_containers_and_blobs_and_for_nothing_else() {
     );
 }
 
-/// What the stub of a key vault does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum VaultMood {
     Answers,
@@ -326,7 +322,7 @@ enum VaultMood {
     IsBusy,
 }
 
-/// A key vault with one key of one version, which "encrypts" by turning bits over; tokens for other audiences are refused.
+/// A key vault with one key of one version, which "encrypts" by inverting bits. It refuses tokens for other audiences.
 fn key_vault(mood: Arc<Mutex<VaultMood>>) -> Stub {
     let error = |status: u16, message: &str| {
         Reply::status(status).body(json!({"error": {"code": "C", "message": message}}).to_string())
@@ -421,7 +417,7 @@ fn a_key_vault_unwraps_the_key_of_encrypted_properties_once_for_each_process() {
     assert_eq!(
         vault.requests().len(),
         1,
-        "a command that seals nothing asks for nothing"
+        "a command that encrypts nothing must not contact the vault"
     );
     let entity = |rk: usize| json!({"PartitionKey": "Sales", "RowKey": rk.to_string(), "Ssn": format!("canary {rk}")});
     let entities: Vec<Value> = (0..30).map(entity).collect();

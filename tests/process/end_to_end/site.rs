@@ -1,4 +1,4 @@
-//! A folder with a configuration and a store of its own, and what a test does there.
+//! A folder with a configuration and a store of its own, and the actions of a test there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,16 +20,14 @@ use tempfile::TempDir;
 use crate::end_to_end::worker::Worker;
 use crate::support::azurite::{Azurite, Ports};
 
-/// The queue of every site.
 pub(crate) const QUEUE: &str = "evenkeel-jobs";
-/// What every worker of a site gets told beside its configuration: leases that a test can outlive, and short waits.
+/// Settings of every worker of a site: leases that a test can outlive, and short waits.
 const WORKER: &str = r#"
 [worker]
 lease = "10s"
 poll = { min = "20ms", max = "200ms" }
 retry_delay = { min = "1s", base = "1s", max = "5s" }
 "#;
-/// Contoso's employees: found by e-mail address, archived when they leave.
 pub(crate) const EMPLOYEES: &str = r#"
 [views.employees_by_email]
 kind = "secondary_index"
@@ -45,32 +43,26 @@ source = "Employees"
 to = { kind = "table", table = "FormerEmployees" }
 "#;
 
-/// Where a site stores.
 pub(crate) enum Place {
-    /// In a file.
     Embedded,
-    /// In an Azurite of its own.
     Azurite(Azurite),
 }
 
-/// A folder with a configuration and a store. All of it goes when it is dropped.
+/// A folder with a configuration and a store, which are removed when it is dropped.
 pub(crate) struct Site {
     folder: TempDir,
-    /// Where it stores.
     pub(crate) place: Place,
-    /// Where the program finds Azurite, where that is not where Azurite is.
+    /// The ports that the program uses for Azurite, if they differ from Azurite's own.
     detour: Option<Ports>,
-    /// What the program finds in its environment beside.
     environment: Vec<(String, String)>,
-    /// Accounts beside `main`, and tables, containers and queues in them.
+    /// Accounts other than `main`, and their tables, containers and queues.
     further: Further,
 }
 
-/// Accounts beside `main`, with names of tables, containers and queues that lie in them. A table by date is named by what stands before the
-/// date.
+/// Accounts other than `main`, with the names of their tables, containers and queues. A table by date is named without
+/// the date.
 pub(crate) type Further = &'static [(&'static str, &'static [&'static str])];
 
-/// What `run --until-idle --json` says at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) done: u64,
@@ -79,26 +71,22 @@ pub(crate) struct Summary {
     pub(crate) lost: u64,
 }
 
-/// How a command ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandResult {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
 impl Site {
-    /// One on the embedded store.
     pub(crate) fn embedded(catalog: &str) -> Self {
         Self::new(Place::Embedded, catalog)
     }
 
-    /// One on Azurite.
     pub(crate) fn azurite(catalog: &str) -> Self {
         Self::new(Place::Azurite(Azurite::in_memory()), catalog)
     }
 
-    /// One somewhere.
     pub(crate) fn new(place: Place, catalog: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("config")).unwrap();
@@ -113,7 +101,6 @@ impl Site {
         site
     }
 
-    /// From now on the configuration has this catalog.
     pub(crate) fn declare(&self, catalog: &str) {
         let account = match self.place {
             Place::Embedded => "kind = \"embedded\"\npath = \"store.db\"\n",
@@ -128,33 +115,29 @@ impl Site {
         .unwrap();
     }
 
-    /// From now on the configuration has this catalog, and an account of Azure with these settings.
     pub(crate) fn declare_account(&self, account: &str, catalog: &str) {
         let text = format!("[accounts.main]\nkind = \"azure\"\n{account}{WORKER}{catalog}");
         fs::write(self.folder.path().join("config/default.toml"), text).unwrap();
     }
 
-    /// A file beside the configuration.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Lets the program find its store elsewhere than the test does: behind a stub.
+    /// Makes the program use other ports than the test, for example those of a stub.
     pub(crate) fn send_program_by(&mut self, ports: Ports) {
         self.detour = Some(ports);
     }
 
-    /// From now on the program finds these variables in its environment.
     pub(crate) fn set_environment(&mut self, variables: Vec<(String, String)>) {
         self.environment = variables;
     }
 
-    /// From now on the test looks for these names in these accounts, which the configuration has beside `main`.
+    /// Makes the test look for these names in these accounts, which the configuration has in addition to `main`.
     pub(crate) fn look_in(&mut self, further: Further) {
         self.further = further;
     }
 
-    /// The account in which a table, a container or a queue lies.
     pub(crate) fn account_of(&self, name: &str) -> &'static str {
         let named = |listed: &&str| {
             name.strip_prefix(*listed)
@@ -166,7 +149,7 @@ impl Site {
             .map_or("main", |(account, _)| account)
     }
 
-    /// The settings of accounts beside `main` in the same store: a file each, or an account of the same Azurite.
+    /// The settings of additional accounts in the same store: a file each, or an account of the same Azurite.
     pub(crate) fn settings_of(&self, accounts: &[&str]) -> String {
         let settings = |name: &&str| match &self.place {
             Place::Embedded => {
@@ -179,7 +162,6 @@ impl Site {
         accounts.iter().map(settings).collect()
     }
 
-    /// The settings of an account, whose connection string goes into a file.
     pub(crate) fn azure_account(&self, name: &str, connection_string: &str) -> String {
         let file = self.file(&format!("{name}-connection-string"));
         std::fs::write(&file, connection_string).unwrap();
@@ -189,7 +171,7 @@ impl Site {
         )
     }
 
-    /// The stores of an account, behind the program's back. Of the runtime in which it is called.
+    /// Direct access to an account's stores, for the present runtime.
     pub(crate) fn account(&self, name: &str) -> Account {
         let called = AccountName::new(name).unwrap();
         match &self.place {
@@ -213,15 +195,14 @@ impl Site {
         }
     }
 
-    /// Where Azurite listens.
     pub(crate) fn ports(&self) -> Ports {
         match &self.place {
             Place::Azurite(azurite) => azurite.ports,
-            Place::Embedded => panic!("this site has no Azurite"),
+            Place::Embedded => panic!("this site does not use Azurite"),
         }
     }
 
-    /// The program with these arguments, in the site's folder, ignorant of the environment of the test.
+    /// The program with these arguments, in the site's folder and without the environment of the test.
     pub(crate) fn program(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
         for (name, _) in
@@ -242,13 +223,11 @@ impl Site {
         command
     }
 
-    /// Runs a command to its end.
-    pub(crate) fn command(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn command(&self, arguments: &[&str]) -> CommandResult {
         self.command_with(arguments, "")
     }
 
-    /// Runs a command to its end, with this standard input.
-    pub(crate) fn command_with(&self, arguments: &[&str], input: &str) -> Ended {
+    pub(crate) fn command_with(&self, arguments: &[&str], input: &str) -> CommandResult {
         let output = assert_cmd::Command::from_std(self.program(arguments))
             .write_stdin(input)
             .timeout(Duration::from_mins(10))
@@ -259,11 +238,10 @@ impl Site {
         let code = output
             .status
             .code()
-            .unwrap_or_else(|| panic!("{arguments:?} was ended: {err}"));
-        Ended { code, out, err }
+            .unwrap_or_else(|| panic!("{arguments:?} was killed by a signal: {err}"));
+        CommandResult { code, out, err }
     }
 
-    /// Works until nothing is left to do.
     pub(crate) fn run_until_idle(&self, arguments: &[&str]) -> Summary {
         let ended =
             self.command(&[&["--json", "run", "--until-idle=1", "--no-http"], arguments].concat());
@@ -271,18 +249,16 @@ impl Site {
         serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.out))
     }
 
-    /// A worker that runs until it is told to stop.
     pub(crate) fn worker(&self, arguments: &[&str]) -> Worker {
         Worker::start(self.program(&[&["run", "--no-http"], arguments].concat()))
     }
 
-    /// Creates tables and queues, as an operator would before anything else.
+    /// Creates tables and queues, as an operator would first.
     pub(crate) fn migrate(&self) {
         let ended = self.command(&["migrate", "up", "--retire"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
     }
 
-    /// Puts jobs on the queue, through the program. Each must be taken.
     pub(crate) fn submit(&self, jobs: &[Value]) {
         let lines: Vec<String> = jobs.iter().map(Value::to_string).collect();
         let ended = self.command_with(&["submit", "-"], &lines.join("\n"));
@@ -303,7 +279,7 @@ impl Site {
         );
     }
 
-    /// What is in the poison queues: each as `poison list --json` prints it, in order of the clients' ids.
+    /// The poison messages as `poison list --json` prints them, ordered by the clients' ids.
     pub(crate) fn poison(&self) -> Vec<Value> {
         let ended = self.command(&["--json", "poison", "list"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
@@ -316,12 +292,11 @@ impl Site {
         listed
     }
 
-    /// Does something with the store, behind the program's back.
+    /// Accesses the store directly, without the program.
     pub(crate) fn with<T>(&self, action: impl AsyncFnOnce(Account) -> T) -> T {
         self.with_account("main", action)
     }
 
-    /// As [`with`](Self::with), with another account.
     pub(crate) fn with_account<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -330,7 +305,7 @@ impl Site {
         runtime.block_on(async { action(self.account(name)).await })
     }
 
-    /// All rows of a table, by their keys. A table that does not exist has none.
+    /// All rows of a table by key; none if the table does not exist.
     pub(crate) fn rows(&self, table: &str) -> BTreeMap<(String, String), Row> {
         let (account, table) = (self.account_of(table), TableName::new(table).unwrap());
         self.with_account(account, async |account| {
@@ -357,7 +332,6 @@ impl Site {
         })
     }
 
-    /// One row.
     pub(crate) fn row(&self, table: &str, pk: &str, rk: &str) -> Option<Row> {
         let account = self.account_of(table);
         let (table, key) = (
@@ -369,7 +343,7 @@ impl Site {
         })
     }
 
-    /// Writes entities as an application would: it knows nothing of copies.
+    /// Writes entities as an application, which knows nothing of copies.
     pub(crate) fn write(&self, table: &str, entities: &[Entity]) {
         let (account, table) = (self.account_of(table), TableName::new(table).unwrap());
         let mut partitions: BTreeMap<_, Vec<TableOperation>> = BTreeMap::new();
@@ -389,7 +363,6 @@ impl Site {
         });
     }
 
-    /// Puts texts on the queue as they are.
     pub(crate) fn put_texts<'a>(&self, texts: impl IntoIterator<Item = &'a str>) {
         let queue = QueueName::new(QUEUE).unwrap();
         self.with(async |account| {
@@ -404,7 +377,7 @@ impl Site {
         });
     }
 
-    /// About how many messages a queue has, hidden ones included.
+    /// Approximate number of messages in a queue, including hidden ones.
     pub(crate) fn count(&self, queue: &str) -> u64 {
         let (account, queue) = (self.account_of(queue), QueueName::new(queue).unwrap());
         self.with_account(account, async |account| {
@@ -412,7 +385,6 @@ impl Site {
         })
     }
 
-    /// Takes every message that can be seen.
     pub(crate) fn take(&self, queue: &str) -> Vec<Message> {
         let (account, queue) = (self.account_of(queue), QueueName::new(queue).unwrap());
         self.with_account(account, async |account| {
@@ -438,7 +410,7 @@ impl Site {
         })
     }
 
-    /// Asserts that nothing waits, nothing is dead, and nothing was forgotten on the way.
+    /// Asserts that no message waits, is poisoned, or has counted attempts.
     pub(crate) fn assert_all_done(&self) {
         assert_eq!(
             self.poison(),
@@ -449,12 +421,12 @@ impl Site {
     }
 }
 
-/// Attempts that count against a message: deliveries without those that the worker wrote off.
+/// Attempts that count: deliveries without those that the worker wrote off.
 pub(crate) fn attempts(message: &Message) -> u64 {
     let MessageText::Readable(text) = &message.text else {
         panic!("{message:?}")
     };
     let job: Value = serde_json::from_str(&body::decode(text).unwrap().text).unwrap();
-    // The get that brought the message here is no worker's.
+    // The Get of the test itself is not a worker's.
     u64::from(message.dequeue_count) - 1 - job["ek"]["free"].as_u64().unwrap_or(0)
 }

@@ -1,6 +1,6 @@
-//! Items spread over several accounts by a hash of their partition: copies, lists in rows and in blobs, and groups. An account is added while
-//! jobs run, and another one removed: afterwards every item lies in the account that this file computes, once, and an audit finds nothing. One
-//! of them away stops no work that does not need it.
+//! Items spread over several accounts by a hash of their partition: copies, lists in rows and in blobs, and groups. An
+//! account is added while jobs run, and another one removed. Afterwards every item is exactly once in the account that
+//! this file computes, and an audit finds nothing. If one account is away, work that does not need it continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,11 +20,9 @@ use crate::support::azurite::Azurite;
 
 const NAMES: [&str; 5] = ["Kwok", "Cao", "Hall", "Jones", "Kim"];
 const FURTHER: [&str; 3] = ["east", "north", "south"];
-/// The account of a site whose Azurite is its own.
 const APART: &str = "south";
 const STAFF: usize = 60;
 
-/// The catalog with its items in these accounts.
 fn catalog(accounts: &[&str]) -> String {
     let accounts = json!(accounts);
     format!(
@@ -71,7 +69,7 @@ set = {{ Headcount = "count()" }}
     )
 }
 
-/// The account of a key, as the documentation says.
+/// The account of a key, as documented.
 fn holder<'a>(accounts: &[&'a str], key: &str) -> &'a str {
     let weight = |account: &str| {
         let hash = Sha256::digest([account.as_bytes(), b"\0", key.as_bytes()].concat());
@@ -110,12 +108,10 @@ fn delete(number: usize) -> Value {
     json!({"op": "delete", "table": "Employees", "pk": pk, "rk": rk})
 }
 
-/// An account, a table or container, and a partition key or a blob's name.
 type Item = (String, &'static str, String);
 
 struct Spread {
     site: Site,
-    /// The Azurite of one account, where it has one of its own.
     apart: Option<Azurite>,
 }
 
@@ -142,12 +138,11 @@ impl Spread {
         }
     }
 
-    /// From now on the items lie in these accounts. All are configured.
+    /// Spreads the items over these accounts. All accounts are configured.
     fn declare(&self, names: &[&str]) {
         self.declare_with(names, &FURTHER);
     }
 
-    /// From now on the items lie in these accounts, and others are configured as well.
     fn declare_with(&self, names: &[&str], configured: &[&str]) {
         let settings = |name: &str| match (&self.site.place, &self.apart) {
             (Place::Embedded, _) => {
@@ -164,7 +159,6 @@ impl Spread {
         self.site.declare(&format!("{further}{}", catalog(names)));
     }
 
-    /// Does something with an account, behind the program's back.
     fn with<T>(&self, name: &str, action: impl AsyncFnOnce(Account) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -192,7 +186,7 @@ impl Spread {
         })
     }
 
-    /// Every row and blob that views have made, account by account; with nothing left out that lies in two.
+    /// Every derived row and blob, per account, so that duplicates in two accounts show.
     fn stored(&self, names: &[&str]) -> Vec<Item> {
         let mut stored = Vec::new();
         for name in names {
@@ -230,7 +224,8 @@ impl Spread {
         stored
     }
 
-    /// Each item of those present, in the account that the hash says, and nothing else in any account.
+    /// Checks that the items of the present employees are in the account that the hash determines, and nothing else in
+    /// any account.
     fn assert_spread(&self, accounts: &[&str], present: &BTreeMap<usize, usize>) {
         let mut wanted: BTreeSet<Item> = BTreeSet::new();
         for (number, version) in present {
@@ -258,7 +253,6 @@ impl Spread {
         self.site.count(QUEUE)
     }
 
-    /// What a command prints as JSON, line by line.
     fn json(&self, arguments: &[&str]) -> Vec<Value> {
         let ended = self.site.command(&[&["--json"], arguments].concat());
         assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.err);
@@ -269,7 +263,8 @@ impl Spread {
             .collect()
     }
 
-    /// Readers find everything: one partition, all of them page by page and in order, lists, groups, and entities by a copy's own keys.
+    /// Checks that readers find everything: one partition, all of them page by page and in order, lists, groups, and
+    /// entities by a copy's own keys.
     fn assert_readable(&self, present: &BTreeMap<usize, usize>) {
         let emails: BTreeMap<String, usize> = present
             .iter()
@@ -352,7 +347,8 @@ fn an_account_is_added_while_jobs_run_and_another_removed(spread: &Spread) {
     spread.assert_readable(&present);
     let before = spread.stored(&FURTHER);
 
-    // A third, while a worker of the older catalog has jobs, and one of the newer with the backfill has others.
+    // A third account is added, while a worker of the older catalog has jobs, and one of the newer catalog has others
+    // and the backfill.
     let older = site.worker(&[]);
     site.submit(&(0..10).map(|number| put(number, 2)).collect::<Vec<_>>());
     spread.declare(&FURTHER);
@@ -380,7 +376,7 @@ fn an_account_is_added_while_jobs_run_and_another_removed(spread: &Spread) {
     wait_until("all jobs are done", || spread.waiting() == 0);
     newer.stop();
     drop(older);
-    // What the older worker had begun, and rechecks.
+    // Work that the older worker had begun, and rechecks.
     site.run_until_idle(&[]);
     assert_eq!(site.poison(), Vec::<Value>::new());
     present.extend((0..20).map(|number| (number, 2)));
@@ -401,7 +397,8 @@ fn an_account_is_added_while_jobs_run_and_another_removed(spread: &Spread) {
         "some stayed, and some moved"
     );
 
-    // One leaves. Its items are reachable as long as it is configured, and the plan says so.
+    // One account is removed from the view. Its items can be reached as long as it is configured, and the plan reports
+    // this.
     let last = &FURTHER[1..];
     spread.declare(last);
     let status = site.command(&["migrate", "status"]);
@@ -462,7 +459,6 @@ fn an_account_that_still_has_items_is_missed_before_anything_is_recorded() {
     spread.declare(rest);
     site.migrate();
     assert_eq!(site.command(&["backfill"]).code, 0);
-    // Now it may go.
     spread.declare_with(rest, rest);
     site.submit(&(0..12).map(|number| put(number, 2)).collect::<Vec<_>>());
     site.run_until_idle(&[]);
@@ -534,7 +530,7 @@ fn one_account_that_is_away_stops_no_work_whose_items_lie_elsewhere() {
     let (need, others): (Vec<usize>, Vec<usize>) = (1..200).partition(away);
     let (need, others) = (&need[..4], &others[..4]);
     let mut worker = spread.site.worker(&[]);
-    // Its start looks at every account: from here on it works.
+    // At its start the worker accesses every account. After this job it works.
     spread.site.submit(&[put(0, 1)]);
     wait_until("the worker works", || spread.waiting() == 0);
     spread.apart.as_mut().unwrap().stop();

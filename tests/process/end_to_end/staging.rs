@@ -48,14 +48,13 @@ fn what_both_sdks_staged_in_blocks_becomes_a_value_and_comes_out_as_a_file() {
     for (row, said, bytes) in &staged {
         check(&site, row, said, *bytes);
     }
-    // A second value takes the place of the first. It is sent when the first is there: a queue keeps no order.
+    // A second value replaces the first. It is sent after the first was written, because a queue keeps no order.
     let second = stage_node("5000001");
     assert_eq!(site.run_until_idle(&[]).done, 1);
     check(&site, "node", &second, 5_000_001);
     site.assert_all_done();
 }
 
-/// The entity points to what was staged, and the program writes it into a file.
 fn check(site: &Site, row: &str, said: &str, bytes: u64) {
     let said: Value = serde_json::from_str(said).unwrap();
     let rows = site.rows("Employees");

@@ -1,4 +1,4 @@
-//! `evenkeel stress`: what it says of two keys, and that nothing of it is left, on both stores.
+//! `evenkeel stress`: its report about two keys, and that nothing is left behind, on both stores.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::end_to_end::site::{EMPLOYEES, Site};
 
-/// A hundred employees, three of four in one department.
 fn staff(site: &Site) {
     let entity = |at: usize| {
         let department = ["Sales", "Sales", "Sales", "Legal"][at % 4];

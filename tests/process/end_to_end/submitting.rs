@@ -1,4 +1,4 @@
-//! `evenkeel submit`, as a program that feeds it and as one that dies.
+//! `evenkeel submit` with a program as its input, and when it is killed.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -17,7 +17,7 @@ fn put(number: usize) -> Value {
     json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": format!("{number:05}"), "FirstName": "Kim"}})
 }
 
-/// A submitter dies in the middle: what it said was sent is done, though nobody sends it again.
+/// A submitter is killed in the middle. Every job that it reported as sent is done, although it is not sent again.
 fn killed_in_the_middle(site: &Site) {
     site.migrate();
     let mut submitter = site
@@ -58,7 +58,7 @@ fn killed_in_the_middle(site: &Site) {
         .iter()
         .filter(|line| !rows.contains_key(&("Sales".to_owned(), format!("{:05}", *line - 1))))
         .collect();
-    assert!(lost.is_empty(), "acknowledged and not done: {lost:?}");
+    assert!(lost.is_empty(), "acknowledged, but not done: {lost:?}");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn jobs_that_the_worker_would_poison_are_refused_one_by_one_and_the_good_ones_se
     assert_eq!(site.run_until_idle(&[]).done, 2);
 }
 
-/// Of one message the put is refused, late: those after it are acknowledged by then.
+/// The put of one message is refused late, so that later ones are acknowledged by then.
 #[test]
 fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_others_are_in_a_file() {
     const LINES: usize = 200;
@@ -201,7 +201,7 @@ fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_other
     assert_eq!(cut_short, summary);
     assert_eq!(site.count(QUEUE), sent.len() as u64);
 
-    // The file has what failed and what was not read, and is emptied by the command that it was given to.
+    // The file contains what failed and what was not read. The command that then reads the file empties it.
     let unsent = std::fs::read_to_string(rest).unwrap();
     assert_eq!(unsent.lines().count(), LINES - sent.len());
     assert_eq!(

@@ -21,7 +21,6 @@ fn employee(number: usize) -> Entity {
         .with("Left", EdmDateTime::parse(left).unwrap())
 }
 
-/// Employees with their copies in step.
 fn hired(place: fn(&str) -> Site, count: usize) -> Site {
     let site = place(EMPLOYEES);
     site.migrate();
@@ -41,7 +40,7 @@ fn json_of(site: &Site, arguments: &[&str]) -> Value {
 fn by_condition(place: fn(&str) -> Site) {
     const GONE: &str = "Left < now - 90d";
     let site = hired(place, 300);
-    // Nothing happens before somebody says what is meant, and in a dry run.
+    // Nothing happens without a condition, or in a dry run.
     let vague = site.command(&["delete-where", "Employees"]);
     assert!(
         vague.code == 2 && vague.err.contains("--all"),
@@ -81,11 +80,11 @@ fn by_condition(place: fn(&str) -> Site) {
     assert_eq!(
         none.out.trim(),
         "Employees: no entity matches, nothing would be deleted",
-        "not as if the table were empty"
+        "the output must differ from that of an empty table"
     );
     assert_eq!((site.rows("Employees").len(), site.count(QUEUE)), (300, 0));
 
-    // A partition into the archive, the rest for good.
+    // A partition is archived, the rest deleted.
     json_of(
         &site,
         &[
@@ -116,7 +115,7 @@ fn by_condition(place: fn(&str) -> Site) {
     assert_eq!(site.rows("Employees").len(), 300 - 5 - 45);
     assert_index_complete(&site);
 
-    // By age: a row is as old as its last write.
+    // The age of a row is the time since its last write.
     json_of(
         &site,
         &[
@@ -140,7 +139,7 @@ fn by_condition(place: fn(&str) -> Site) {
     assert_eq!(
         site.rows("FormerEmployees").len(),
         5,
-        "an archive is another table"
+        "an archive must be another table"
     );
     site.assert_all_done();
 }
@@ -155,9 +154,10 @@ fn entities_leave_by_condition_on_azurite() {
     by_condition(Site::azurite);
 }
 
-/// Each condition that cannot be is refused before it is sent, and so is a table that only views write; sent by others, these are poisoned.
+/// Each impossible condition is refused before it is sent, and so is a table that only views write. Sent by other
+/// programs, these are poisoned.
 #[test]
-fn what_cannot_be_meant_is_refused_in_words() {
+fn impossible_conditions_are_refused_with_a_reason() {
     let site = hired(Site::embedded, 2);
     for (arguments, word) in [
         (
@@ -206,7 +206,6 @@ fn what_cannot_be_meant_is_refused_in_words() {
     assert_index_complete(&site);
 }
 
-/// Workers that are killed in the middle leave nothing half-way.
 fn killed(place: fn(&str) -> Site) {
     const COUNT: usize = 1_500;
     let site = hired(place, COUNT);
@@ -230,7 +229,7 @@ fn killed(place: fn(&str) -> Site) {
     }
     assert!(
         site.rows("Employees").len() > COUNT / 2,
-        "the worker was killed after its work"
+        "the worker must be killed before it is done"
     );
     assert_eq!(site.run_until_idle(&[]).poisoned, 0);
     assert_eq!(site.rows("Employees").len(), COUNT / 2);
@@ -248,7 +247,7 @@ fn a_deletion_goes_on_after_kills_on_azurite() {
     killed(Site::azurite);
 }
 
-/// Progress that no worker has written is none; a condition of a single job is asked as well.
+/// Progress that no worker has written does not count, and the condition of a single job is checked, too.
 #[test]
 fn forged_progress_counts_for_nothing() {
     let site = hired(Site::embedded, 4);
@@ -267,7 +266,7 @@ fn forged_progress_counts_for_nothing() {
     assert_index_complete(&site);
 }
 
-/// A rule leaves by itself, once a day; a dry run only says so.
+/// A rule runs by itself once a day. A dry run only reports it.
 fn by_rule(place: fn(&str) -> Site) {
     let site = hired(place, 30);
     site.declare(&format!(
@@ -279,7 +278,11 @@ fn by_rule(place: fn(&str) -> Site) {
         (&json!("archive_where"), &json!(15), &json!(30))
     );
     assert_eq!((site.rows("Employees").len(), site.count(QUEUE)), (30, 0));
-    assert_eq!(site.run_until_idle(&[]).done, 1, "it was never applied");
+    assert_eq!(
+        site.run_until_idle(&[]).done,
+        1,
+        "the rule was never applied"
+    );
     assert_eq!(
         (
             site.rows("Employees").len(),
@@ -290,7 +293,11 @@ fn by_rule(place: fn(&str) -> Site) {
     assert_index_complete(&site);
 
     site.write("Employees", &[employee(100)]);
-    assert_eq!(site.run_until_idle(&[]).done, 0, "it was applied today");
+    assert_eq!(
+        site.run_until_idle(&[]).done,
+        0,
+        "the rule was applied today"
+    );
     assert_eq!(site.rows("Employees").len(), 16);
     let unknown = site.command(&["retention", "gnoe"]);
     assert!(
@@ -321,7 +328,6 @@ fn a_rule_archives_by_age_on_azurite() {
     by_rule(Site::azurite);
 }
 
-/// Before anything is dropped.
 #[test]
 fn a_dry_run_of_retention_names_tables_and_touches_none() {
     let site = Site::embedded(&format!(

@@ -21,7 +21,7 @@ fn put(pk: &str, number: u64) -> serde_json::Value {
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// Whether a request is about the partition `Hot` of the employees: one entity, a range, or a transaction.
+/// Whether a request is for the partition `Hot` of the employees: one entity, a range, or a transaction.
 fn is_hot(request: &Request) -> bool {
     if request.target.contains("/Employees()") {
         return request.target.contains("Hot");
@@ -74,7 +74,7 @@ fn a_partition_that_answers_503_poisons_nothing_and_the_other_partitions_finish_
     assert_eq!(
         rows.len() as u64,
         OTHERS,
-        "all others, and none of the hot ones"
+        "all other jobs must be done, and none of the hot partition"
     );
     assert!(rows.keys().all(|(pk, _)| pk != "Hot"));
     assert_eq!(site.count(QUEUE), HOT);
@@ -85,7 +85,7 @@ fn a_partition_that_answers_503_poisons_nothing_and_the_other_partitions_finish_
         .count() as u64;
     assert!(
         refused < 3 * HOT,
-        "the hot partition was hammered with {refused} requests"
+        "the hot partition got {refused} requests"
     );
 
     busy.store(false, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! `evenkeel wait`: whether what one has just written can be found.
+//! `evenkeel wait`: whether an application's own write can be found.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
@@ -14,7 +14,6 @@ fn employee(email: &str) -> Entity {
     Entity::new(key()).with("Email", email)
 }
 
-/// The exit code of `wait`, and what it says.
 fn waits(site: &Site, arguments: &[&str]) -> (i32, Value) {
     let ended = site.command(
         &[
@@ -42,18 +41,17 @@ fn etag(site: &Site) -> String {
         .to_string()
 }
 
-fn what_was_written_is_waited_for(site: &Site) {
+fn a_wait_ends_when_the_write_can_be_found(site: &Site) {
     let sync = json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "000223"});
     site.migrate();
     site.write("Employees", &[employee("jun@contoso.com")]);
-    assert_eq!(at_once(site, &[]), (1, 2), "nobody has derived anything");
+    assert_eq!(at_once(site, &[]), (1, 2), "no job has run yet");
     site.submit(std::slice::from_ref(&sync));
     site.run_until_idle(&[]);
     let first = etag(site);
     assert_eq!(at_once(site, &["--etag", &first]), (0, 1), "one point read");
     assert_eq!(at_once(site, &[]), (0, 2));
 
-    // A change of which nobody has been told.
     site.write("Employees", &[employee("jun.cao@contoso.com")]);
     let second = etag(site);
     assert_eq!(at_once(site, &["--etag", &second]).0, 1);
@@ -69,24 +67,24 @@ fn what_was_written_is_waited_for(site: &Site) {
     assert_eq!(
         at_once(site, &["--etag", &first]),
         (0, 2),
-        "in step with a later version"
+        "settled at a later version"
     );
     began.stop();
 
     site.submit(&[json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "000223"})]);
     site.run_until_idle(&[]);
-    assert_eq!(at_once(site, &[]), (0, 2), "nothing is left of it");
+    assert_eq!(at_once(site, &[]), (0, 2), "no footprint is left");
     assert_eq!(at_once(site, &["--etag", &second]), (0, 2));
 }
 
 #[test]
 fn what_was_written_is_waited_for_on_the_embedded_store() {
-    what_was_written_is_waited_for(&Site::embedded(EMPLOYEES));
+    a_wait_ends_when_the_write_can_be_found(&Site::embedded(EMPLOYEES));
 }
 
 #[test]
 fn what_was_written_is_waited_for_on_azurite() {
-    what_was_written_is_waited_for(&Site::azurite(EMPLOYEES));
+    a_wait_ends_when_the_write_can_be_found(&Site::azurite(EMPLOYEES));
 }
 
 #[test]
@@ -122,7 +120,7 @@ fn an_unknown_table_a_missing_primary_and_a_wait_in_vain_are_told_apart() {
     );
 }
 
-/// Whether an entity is in step, as an application in Python and one in Node.js find out; the same.
+/// Whether an entity is settled, as applications in Python and in Node.js find out. Both must agree.
 fn finds_out(site: &Site, table: &str, rk: &str, etag: Option<&str>) -> bool {
     let mut arguments = vec!["--table", table, "--pk", "Sales", "--rk", rk];
     arguments.extend(etag.into_iter().flat_map(|etag| ["--etag", etag]));

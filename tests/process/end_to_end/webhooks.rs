@@ -1,4 +1,4 @@
-//! Events of what changed, and of nothing else.
+//! Events of changes, and of nothing else.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,6 @@ fn employee(number: usize, name: Option<&str>, room: i32) -> Entity {
     }
 }
 
-/// The documents that a receiver was sent beyond some number of requests, by row key.
 fn documents(stub: &Stub, beyond: usize) -> BTreeMap<String, Value> {
     let events = stub.requests()[beyond..]
         .iter()
@@ -54,7 +53,7 @@ fn documents(stub: &Stub, beyond: usize) -> BTreeMap<String, Value> {
             )
         })
         .collect();
-    assert_eq!(documents.len(), events.len(), "one event of each primary");
+    assert_eq!(documents.len(), events.len(), "one event per primary");
     documents
 }
 
@@ -83,9 +82,9 @@ fn a_backfill_sends_what_differs_from_what_was_sent_and_nothing_else() {
     let first = backfill();
     assert_eq!(first.len(), STAFF);
     assert_eq!(first["07"], json!({"Name": "Ada", "number": "07"}));
-    assert_eq!(backfill(), BTreeMap::new(), "all of it was sent");
+    assert_eq!(backfill(), BTreeMap::new(), "all events were sent");
 
-    // Changed by an application that sent no job: one name, one that is gone, and a property that no event has.
+    // Changes of an application without a job: one name, one deleted entity, and a property that no event contains.
     site.write(
         "Employees",
         &[
@@ -100,7 +99,7 @@ fn a_backfill_sends_what_differs_from_what_was_sent_and_nothing_else() {
     ];
     assert_eq!(backfill(), expected.into());
 
-    // Another field is another document of each.
+    // An additional field changes every document.
     site.declare(&catalog(
         stub.port(),
         "number = \"{RowKey}\", team = \"{PartitionKey}\"",

@@ -20,7 +20,7 @@ impl Worker {
             .spawn()
             .unwrap();
         let mut errors = process.stderr.take().unwrap();
-        // Read all the time: a full pipe would stop the worker.
+        // Reads continuously, because a full pipe would stop the worker.
         let log = thread::spawn(move || {
             let mut log = String::new();
             let _ = errors.read_to_string(&mut log);
@@ -32,18 +32,16 @@ impl Worker {
         }
     }
 
-    /// Ends it at once, as a power cut would.
     pub(crate) fn kill(mut self) {
         assert!(
             self.process.try_wait().unwrap().is_none(),
-            "the worker ended by itself: {}",
+            "the worker ended unexpectedly: {}",
             self.log()
         );
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Asks it to stop.
     pub(crate) fn terminate(&self) {
         let asked = Command::new("sh")
             .args(["-c", &format!("kill -TERM {}", self.process.id())])
@@ -52,7 +50,6 @@ impl Worker {
         assert!(asked.success());
     }
 
-    /// Asks it to read its configuration again.
     pub(crate) fn reload(&self) {
         let asked = Command::new("sh")
             .args(["-c", &format!("kill -HUP {}", self.process.id())])
@@ -61,12 +58,10 @@ impl Worker {
         assert!(asked.success());
     }
 
-    /// Whether it still runs.
     pub(crate) fn runs(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end; how it ended, and what it logged.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let mut ended = None;
         wait_until("the worker ends", || {
@@ -76,7 +71,6 @@ impl Worker {
         (ended.unwrap(), self.log())
     }
 
-    /// Asks it to stop, and asserts that it does so in order.
     pub(crate) fn stop(self) {
         self.terminate();
         let (status, log) = self.end();
@@ -106,7 +100,7 @@ impl Drop for Worker {
     }
 }
 
-/// Waits for a state of the world outside this process. Gives up after two minutes.
+/// Waits for a state outside this process. Gives up after two minutes.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     const STEP: Duration = Duration::from_millis(20);
     for _ in 0..6_000 {
@@ -115,5 +109,5 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         }
         thread::sleep(STEP);
     }
-    panic!("waited in vain until {what}");
+    panic!("timed out waiting until {what}");
 }

@@ -1,4 +1,4 @@
-//! The catalog of the third world.
+//! The catalog of the `archives` world.
 
 use std::sync::Arc;
 
@@ -158,7 +158,6 @@ fn by_user() -> Arc<View<DatedRef>> {
     })
 }
 
-/// The catalog.
 pub(crate) fn catalog(shape: ArchivesShape) -> Catalog {
     let kinds = || copies(EVENTS, ("{PartitionKey}", "kind_{Title}_{RowKey}"), None);
     let titles = || {

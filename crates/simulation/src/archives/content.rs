@@ -1,4 +1,5 @@
-//! What versions, documents and lines say, read by simple means of its own: without the codecs of production.
+//! The content of versions, documents and log lines. It is read by a second, simple implementation, without the codecs
+//! of production.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::LARGE_PROPERTY;
 use evenkeel_model::{EdmValue, Entity, EntityKey};
 
-/// What an entity says, by property; a large value by its hash, wherever it lies.
+/// The properties of an entity. A large value is represented by its hash, in a row as in a blob.
 pub(super) type Content = BTreeMap<String, String>;
 
 fn large(text: &str) -> String {
@@ -24,7 +25,6 @@ fn large(text: &str) -> String {
     }
 }
 
-/// What an entity says.
 pub(super) fn of_entity(entity: &Entity) -> Content {
     let own = entity
         .properties
@@ -43,7 +43,6 @@ pub(super) fn of_entity(entity: &Entity) -> Content {
     says.collect()
 }
 
-/// What an entity in JSON says.
 pub(super) fn of_json(json: &Value) -> Content {
     let own = json.as_object().into_iter().flatten().filter(|(name, _)| {
         !name.starts_with("ek_")
@@ -66,20 +65,16 @@ pub(super) fn of_json(json: &Value) -> Content {
     says.collect()
 }
 
-/// A document or a line: a version of an entity that was archived.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ArchivedVersion {
     pub(super) key: EntityKey,
-    /// The source's ETag; nothing where the job has taken back that this was the version.
+    /// The ETag of the source. `None` if the job has withdrawn its claim that this was the archived version.
     pub(super) version: Option<String>,
-    /// The message whose job archived it.
     pub(super) by: String,
     pub(super) content: Content,
-    /// The place of its large value, where that lies elsewhere: a blob's name or a file's.
     pub(super) value: Option<String>,
 }
 
-/// Reads a document or a line.
 pub(super) fn archived(text: &[u8]) -> Result<ArchivedVersion, String> {
     let wrong = |what: &str| format!("{what}: {:?}", String::from_utf8_lossy(text));
     let json: Value = serde_json::from_slice(text).map_err(|error| wrong(&error.to_string()))?;
@@ -93,13 +88,13 @@ pub(super) fn archived(text: &[u8]) -> Result<ArchivedVersion, String> {
     Ok(ArchivedVersion {
         key: key.ok_or_else(|| wrong("no key"))?,
         version: field("ek_source_etag").map(str::to_owned),
-        by: by.ok_or_else(|| wrong("nobody archived it"))?,
+        by: by.ok_or_else(|| wrong("there is no archived copy"))?,
         content: of_json(&json),
         value: field(LARGE_PROPERTY).and_then(pointed_to),
     })
 }
 
-/// Where a pointer leads: `container/name` of a blob, or the name of a file.
+/// The target of a pointer: `container/name` of a blob, or the name of a file.
 pub(super) fn pointed_to(text: &str) -> Option<String> {
     let pointer: Value = text
         .starts_with('{')

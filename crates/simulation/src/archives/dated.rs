@@ -1,5 +1,7 @@
-//! What became of the tables by date, checked when one is dropped: its time was over by the queue service's clock, and every row of it lies in a
-//! file, where its rows are to be kept. A worker changes no row of one by itself.
+//! Checks each drop of a table by date: its time must be over by the clock of the queue service, and every row must be
+//! in a file if rows are archived.
+//!
+//! A worker does not change a row of these tables on its own initiative.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,26 +18,22 @@ use crate::history::CLIENT;
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_model::{EntityKey, Row};
 
-/// What the names of the tables begin with.
 const PREFIX: &str = "Attempts";
 
-/// How long after its period a table is left over for sure that follows none.
+/// A table that follows no other can certainly be dropped this long after its period.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
 type Rows = BTreeMap<EntityKey, Row>;
 
-/// What is known of the tables by date.
 #[derive(Debug)]
 pub(super) struct DatedHistory {
     kept_in: KeptIn,
     keep: SignedDuration,
-    /// How far the clock of the queues is off: it is the one that tells whether a table's time is over.
+    /// Offset of the queue service's clock, which decides whether a table's time is over.
     queues_off: SignedDuration,
-    /// Every table that is there and has a date, its rows among it: those of views and footprints too.
+    /// All tables with a date that exist, including those of views and footprints.
     pub(super) tables: BTreeMap<String, Rows>,
-    /// What was in tables when they were dropped.
     dropped: BTreeMap<String, BTreeMap<EntityKey, Content>>,
-    /// The files of the rows, by name.
     files: BTreeMap<String, Bytes>,
 }
 
@@ -52,8 +50,8 @@ impl DatedHistory {
         }
     }
 
-    /// Takes in the changes of one operation; what is wrong with them, in words.
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+    /// Records the changes of one operation. The error describes a violation.
+    pub(super) fn record_changes(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         let dropped: BTreeSet<&str> = execution
             .changes
             .iter()
@@ -85,7 +83,9 @@ impl DatedHistory {
                         continue;
                     };
                     if table.as_str().starts_with(PREFIX) && execution.caller != CLIENT {
-                        return Err(format!("a worker has changed {table}{key}"));
+                        return Err(format!(
+                            "a worker changed the row {table}{key} of a table by date"
+                        ));
                     }
                     match row {
                         Some(row) => rows.insert(key.clone(), row.clone()),
@@ -115,7 +115,6 @@ impl DatedHistory {
         };
     }
 
-    /// A table is dropped now.
     fn drop(&mut self, table: &str, now: Timestamp) -> Result<(), String> {
         let rows = self.tables.remove(table).unwrap_or_default();
         if !table.starts_with(PREFIX) {
@@ -123,11 +122,12 @@ impl DatedHistory {
         }
         if !self.is_over(table, now.saturating_add(self.queues_off).unwrap_or(now)) {
             return Err(format!(
-                "the table {table} was dropped before its time was over, which is {:?} after its hour",
+                "table {table} was dropped too early: it is kept for {:?} after its hour",
                 self.keep
             ));
         }
-        // A worker whose clock is behind may have created it anew: what was dropped before is what must be kept.
+        // A worker whose clock is behind may have created the table again. The rows of the first drop must still be
+        // archived.
         if rows.is_empty() && self.dropped.contains_key(table) {
             return self.is_kept(table);
         }
@@ -145,13 +145,14 @@ impl DatedHistory {
             .is_none_or(|(_, ends)| ends.saturating_add(self.keep).is_ok_and(|over| over <= now))
     }
 
-    /// Every row of a table that was dropped is in a file, once.
+    /// Checks that every row of a dropped table is in exactly one file.
     fn is_kept(&self, table: &str) -> Result<(), String> {
         if self.kept_in == KeptIn::Nowhere {
             return Ok(());
         }
-        let wrong =
-            |what: String| format!("the table {table} was dropped and is not archived: {what}");
+        let wrong = |what: String| {
+            format!("table {table} was dropped, but its rows are not archived: {what}")
+        };
         let Some(rows) = self.dropped.get(table) else {
             return Ok(());
         };
@@ -160,18 +161,17 @@ impl DatedHistory {
             let run = name.strip_prefix(&folder)?.strip_suffix("/complete.json")?;
             Some((run, serde_json::from_slice::<Value>(content).ok()?))
         });
-        let mut problem = "no run of it is complete".to_owned();
+        let mut problem = "no archiving run is complete".to_owned();
         for (run, complete) in complete {
             match self.run(&format!("{folder}{run}/"), &complete) {
                 Ok(found) if found == *rows => return Ok(()),
-                Ok(found) => problem = format!("{found:?} instead of {rows:?}"),
+                Ok(found) => problem = format!("found {found:?}, expected {rows:?}"),
                 Err(other) => problem = other,
             }
         }
         Err(wrong(problem))
     }
 
-    /// The rows in the files of one run.
     fn run(&self, folder: &str, complete: &Value) -> Result<BTreeMap<EntityKey, Content>, String> {
         let numbered = self
             .files
@@ -180,7 +180,7 @@ impl DatedHistory {
             .count();
         if complete["files"] != numbered {
             return Err(format!(
-                "{numbered} files in {folder}, and it says {complete}"
+                "{numbered} files in {folder} do not match complete.json: {complete}"
             ));
         }
         let mut rows = BTreeMap::new();
@@ -188,7 +188,7 @@ impl DatedHistory {
             let content = self
                 .files
                 .get(&format!("{folder}{number:06}.jsonl"))
-                .ok_or_else(|| format!("no file {number} in {folder}"))?;
+                .ok_or_else(|| format!("file {number} is missing in {folder}"))?;
             for line in content
                 .split(|byte| *byte == b'\n')
                 .filter(|line| !line.is_empty())
@@ -201,22 +201,24 @@ impl DatedHistory {
                     .and_then(|(pk, rk)| EntityKey::new(pk, rk).ok());
                 let key = key.ok_or_else(|| format!("a row without a key: {json}"))?;
                 if rows.insert(key, of_json(&json)).is_some() {
-                    return Err(format!("a row is there twice: {json}"));
+                    return Err(format!("duplicate row: {json}"));
                 }
             }
         }
         if complete["rows"] != rows.len() {
             return Err(format!(
-                "{} rows in {folder}, and it says {complete}",
+                "{} rows in {folder} do not match complete.json: {complete}",
                 rows.len()
             ));
         }
         Ok(rows)
     }
 
-    /// What must hold in the end: what is over is dropped with what follows it, and what was dropped is still kept.
+    /// Checks the end state: tables whose time is over are dropped together with their followers, and the archived rows
+    /// still exist.
     pub(super) fn judge(&self, now: Timestamp) -> Result<(), String> {
-        // A drop is queued when its time is over by the right clock, and done when it is over by the queues' clock as well.
+        // A drop is queued when the time is over by the correct clock, and it is done when the time is over by the
+        // queues' clock, too.
         let now = now
             .saturating_add(self.queues_off.min(SignedDuration::ZERO))
             .unwrap_or(now);
@@ -224,7 +226,8 @@ impl DatedHistory {
             let followed = period_of(table)
                 .map(|(digits, _)| format!("{PREFIX}{digits}"))
                 .unwrap_or_default();
-            // Its own table never came to be: it may do so until an hour after its period, and nobody drops what follows it before.
+            // The followed table was never created. This may still happen until an hour after its period, and its
+            // followers are not dropped before.
             let alone =
                 !self.tables.contains_key(&followed) && !self.dropped.contains_key(&followed);
             let over = if alone {
@@ -233,7 +236,7 @@ impl DatedHistory {
                 now
             };
             if self.is_over(table, over) || self.dropped.contains_key(&followed) {
-                return Err(format!("the table {table} is over, and still there"));
+                return Err(format!("table {table} still exists after its time"));
             }
         }
         self.dropped
@@ -242,7 +245,7 @@ impl DatedHistory {
     }
 }
 
-/// The digits of a table of an hour, and when that ends.
+/// The digits in the name of an hourly table, and the end of that hour.
 pub(crate) fn period_of(table: &str) -> Option<(&str, Timestamp)> {
     let digits = table.get(table.len().checked_sub(10)?..)?;
     let part = |from: usize, to: usize| digits.get(from..to)?.parse::<i8>().ok();

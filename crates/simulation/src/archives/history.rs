@@ -1,14 +1,15 @@
-//! What became of the entities of the third world, checked at the very moment at which something happens to one:
+//! History of the entities of the `archives` world. Each change is checked when it happens:
 //!
-//! * A worker deletes an entity only for a delete job, or when its very version lies in its archive or under the key that it moved to.
-//! * A document or line says what the version says that it names, and there is one line of each version.
-//! * A document is replaced by that of a newer version alone, and not by a job that has archived a version and seen it go.
-//! * A document is deleted when what it says has been restored, or by its own job before any deletion by it.
-//! * A worker writes or deletes an entity, or creates a document, only for a job that it runs, or ran when the request was sent: deletes
-//!   stay deleted, and each delivery of a delete job deletes once.
-//! * A put writes what its client said, a restore what was archived, a move what it moves; each over what it may.
+//! * A worker deletes an entity only for a delete job, or if exactly this version is in its archive or under the key that it moved to.
+//! * A document or line has the content of the version that it names, and each version has one line.
+//! * A document is replaced only by the document of a newer version, and never by a job that archived a version and saw its source
+//!   deleted.
+//! * A document is deleted after its content was restored, or by its own job before that job deleted anything because of it.
+//! * A worker writes or deletes an entity, or creates a document, only for a job that it runs, or ran when the request was sent. So
+//!   deletes stay deleted, and each delivery of a delete job deletes at most once.
+//! * A put writes what its client sent, a restore what was archived, a move what it moves, each only over what it may replace.
 //!
-//! The known limit of the company holds here too: what arrives late may bring back what was deleted meanwhile.
+//! The known limit of the `company` world applies here, too: a late insert may bring back what was deleted in between.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::content::{ArchivedVersion, Content, archived, of_entity};
 use super::dated::DatedHistory;
-use super::script::Wording;
+use super::script::SentContent;
 use super::{ArchivesShape, DOCUMENTS, EVENTS, FOLDER, LOGS, PAPERS, RECORDS, SOURCES};
 use crate::history::{CLIENT, History, VERSION};
 use crate::items::Address;
@@ -29,78 +30,65 @@ use evenkeel_engine::Outcome;
 use evenkeel_model::{EntityKey, Row};
 use evenkeel_storage::FilePlace;
 
-/// How far a worker's clock may be off, once when it dates a copy and once more when another's is compared with that.
+/// Two clock errors of 15 minutes: one worker dates a copy, and another compares its own clock with that date.
 const WORKERS_APART: SignedDuration = SignedDuration::from_mins(30);
 
-/// A version of an entity.
 #[derive(Debug, Clone, PartialEq)]
 struct WrittenVersion {
     content: Content,
-    /// The message whose job wrote it last.
     by: Option<String>,
-    /// When it was written, in order and by the clock.
     at: (u64, Timestamp),
 }
 
-/// What is known of an entity.
 #[derive(Debug, Clone, Default)]
 struct KnownEntity {
-    /// Its versions, by their ETags.
     versions: BTreeMap<String, WrittenVersion>,
-    /// The ETag that it has.
+    /// The present ETag; `None` if the entity is absent.
     now: Option<String>,
-    /// The last tick at which it was absent, and present.
     absent_at: u64,
     present_at: u64,
 }
 
-/// A document that is there.
 #[derive(Debug, Clone)]
 pub(super) struct FiledDocument {
     pub(super) says: ArchivedVersion,
-    /// The version that it stands for.
+    /// The source version that it stands for.
     version: Option<String>,
-    /// What it says lies in the source, or did.
+    /// Its content is or was restored to the source.
     restored: bool,
-    /// An archive job has deleted its version while it lay there.
+    /// An archive job has deleted the archived version from the source while this document existed.
     used: bool,
-    /// It arrived when its sender had given it up.
+    /// It arrived after its sender had given up the request.
     pub(super) late: bool,
 }
 
-/// What is known of the entities of the third world.
 #[derive(Debug)]
 pub(crate) struct ArchiveHistory {
-    said: BTreeMap<i64, Wording>,
+    said: BTreeMap<i64, SentContent>,
     known: BTreeMap<Address, KnownEntity>,
-    /// Documents, by the entity that they are of, in the table that it was archived from.
+    /// Documents, by the source table and key of their entity.
     pub(super) filed: BTreeMap<Address, FiledDocument>,
-    /// What was ever archived as a document.
+    /// All contents that were ever archived as a document.
     once_filed: BTreeMap<Address, Vec<Content>>,
-    /// When a document was last absent.
     unfiled_at: BTreeMap<Address, u64>,
-    /// When each document was last written.
     filed_at: BTreeMap<Address, Timestamp>,
-    /// Messages whose jobs have archived a document and seen its entity go.
+    /// Messages whose jobs have archived a document and then seen the source deleted.
     taken: BTreeSet<String>,
-    /// The message whose job has logged each version.
     lines: BTreeMap<(EntityKey, String), String>,
     logs: BTreeMap<String, Bytes>,
     pub(super) files: BTreeMap<FilePlace, Bytes>,
     pub(super) dated: DatedHistory,
-    /// Messages whose stamp was seen on an entity.
     written_for: BTreeSet<String>,
-    /// Messages whose stamp was seen on a document or line: the entity, and when first.
+    /// Messages whose stamp was seen on a document or line, with the entity and the first tick.
     archived_for: BTreeMap<String, (Address, u64)>,
-    /// Versions that lie where they were moved to, by the key that they had.
+    /// Moved versions at their new key, by their old key.
     moved: BTreeSet<(EntityKey, Content)>,
-    /// What arrived late and created something.
     pub(crate) resurrections: u64,
 }
 
 impl ArchiveHistory {
     pub(crate) fn new(
-        said: BTreeMap<i64, Wording>,
+        said: BTreeMap<i64, SentContent>,
         shape: ArchivesShape,
         queues_off: SignedDuration,
     ) -> Self {
@@ -123,14 +111,14 @@ impl ArchiveHistory {
         }
     }
 
-    /// Takes in the changes of one operation; what is wrong with them, in words.
-    pub(crate) fn take_in(
+    /// Records the changes of one operation. The error describes a violation.
+    pub(crate) fn record_changes(
         &mut self,
         (execution, sent): (&Execution<'_>, Option<&SentRequest>),
         tick: u64,
         ledger: &mut Ledger,
     ) -> Result<(), String> {
-        self.dated.take_in(execution)?;
+        self.dated.record_changes(execution)?;
         let authors = sent.map_or_else(
             || ledger.at_work(execution.caller),
             |sent| sent.authors.clone(),
@@ -192,7 +180,6 @@ impl ArchiveHistory {
         Ok(())
     }
 
-    /// An entity was written or deleted.
     fn entity(
         &mut self,
         seen: &mut SeenOperation<'_>,
@@ -254,7 +241,6 @@ impl ArchiveHistory {
         Ok(())
     }
 
-    /// Whether a worker may delete an entity.
     fn may_delete(
         &mut self,
         seen: &mut SeenOperation<'_>,
@@ -271,7 +257,7 @@ impl ArchiveHistory {
                 .get(address)
                 .is_some_and(|filed| filed.version.as_deref() == Some(etag));
         let moved = self.moved.contains(&(key.clone(), version.content.clone()));
-        // Its clients merge nothing by themselves.
+        // Clients of this world do not merge properties on their own.
         let last = LastWrite {
             etag: Some(etag),
             at: version.at.1,
@@ -285,7 +271,7 @@ impl ArchiveHistory {
             seen.ledger.has_deleted(author);
         }
         let archives = seen.author(|_, asked| asked.op == "archive" && asked.key == *key);
-        // Of two jobs that have copied the same version, the first cannot know that its own deletion was the one.
+        // If two jobs copied the same version, the first one cannot know that its own delete succeeded.
         let copied_by = self.filed.get(address).map(|filed| &filed.says.by);
         if let Some(author) = archives
             .as_ref()
@@ -309,13 +295,12 @@ impl ArchiveHistory {
             return Ok(());
         }
         Err(format!(
-            "lost update: {}{key} was deleted at version {version:?}, which is nowhere else and which nobody asked to delete: {}",
+            "lost update: {}{key} was deleted at version {version:?} without a job that allows it, and there is no copy: {}",
             address.0,
             for_whom(&seen.authors, seen.ledger)
         ))
     }
 
-    /// Whether a worker may write this in the place of what was there.
     fn may_write(
         &mut self,
         seen: &SeenOperation<'_>,
@@ -340,7 +325,9 @@ impl ArchiveHistory {
             return if same {
                 Ok(())
             } else {
-                Err(format!("{table}{key} was written for no job: {content:?}"))
+                Err(format!(
+                    "{table}{key} was written without a job: {content:?}"
+                ))
             };
         };
         if same
@@ -353,7 +340,7 @@ impl ArchiveHistory {
         if !seen.runs(by) {
             let whom = for_whom(&seen.authors, seen.ledger);
             return Err(format!(
-                "{table}{key} was written for {by:?}, which nobody runs there, but {whom}"
+                "{table}{key} was written for {by:?}, which this worker did not run; it ran {whom}"
             ));
         }
         if !same {
@@ -376,11 +363,11 @@ impl ArchiveHistory {
             };
             if !right {
                 return Err(format!(
-                    "lost update: {table}{key} says {content:?}, which nobody said, after {op} {by:?} over {was:?}"
+                    "lost update: {table}{key} has unexpected content {content:?} after {op} {by:?} over {was:?}"
                 ));
             }
         }
-        // Of two messages with one job, either goes on with what the other has brought.
+        // Two messages may contain the same job. Each may continue from what the other has written.
         let is_own = |other: &str| {
             by.is_some_and(|by| other == by || seen.ledger.same_job(by).contains(&other))
         };
@@ -400,12 +387,12 @@ impl ArchiveHistory {
             Ok(())
         } else {
             Err(format!(
-                "lost update: {table}{key} was overwritten by {by:?}, which may not: {asked:?} over {was:?}"
+                "lost update: {table}{key} was overwritten by {by:?} without permission: {asked:?} over {was:?}"
             ))
         }
     }
 
-    /// Whether the client has said this, over that.
+    /// Whether the client sent this content, as a change of the previous one.
     fn is_said(&self, content: &Content, before: Option<&Content>) -> bool {
         let Some(said) = number(content).and_then(|version| self.said.get(&version)) else {
             return false;
@@ -415,7 +402,6 @@ impl ArchiveHistory {
         expected == *content
     }
 
-    /// A document was written or deleted.
     fn document(
         &mut self,
         seen: &SeenOperation<'_>,
@@ -439,14 +425,14 @@ impl ArchiveHistory {
             return match gone.filter(|gone| !gone.restored && (gone.used || !own(&gone.says.by))) {
                 None => Ok(()),
                 Some(gone) => Err(format!(
-                    "lost update: the document {name} was deleted, and what it says is nowhere else: {gone:?}"
+                    "lost update: document {name} was deleted, and there is no other copy: {gone:?}"
                 )),
             };
         };
         let says = archived(content)?;
         if document_name(&says.key) != name {
             return Err(format!(
-                "the document {name} is of another entity: {says:?}"
+                "document {name} belongs to another entity: {says:?}"
             ));
         }
         let address = (table.to_owned(), says.key.clone());
@@ -455,9 +441,7 @@ impl ArchiveHistory {
             (Some(version), _) => Some(version.clone()),
             (None, Some(before)) if before.says.content == says.content => before.version.clone(),
             (None, _) => {
-                return Err(format!(
-                    "the document {name} does not say of which version it is: {says:?}"
-                ));
+                return Err(format!("document {name} names no version: {says:?}"));
             }
         };
         self.says_what_it_is_of(&address, version.as_deref(), &says)?;
@@ -469,7 +453,7 @@ impl ArchiveHistory {
             None if !seen.runs(Some(&says.by)) => {
                 let whom = for_whom(&seen.authors, seen.ledger);
                 return Err(format!(
-                    "resurrection: the document {name} was created for {}, which nobody runs there, but {whom}",
+                    "resurrection: document {name} was created for {}, which this worker did not run; it ran {whom}",
                     says.by
                 ));
             }
@@ -516,13 +500,13 @@ impl ArchiveHistory {
             .zip(etag)
             .and_then(|(versions, etag)| versions.get(etag));
         let Some(version) = version else {
-            return Err(format!("what was archived never was: {says:?}"));
+            return Err(format!("an unknown version was archived: {says:?}"));
         };
         if version.content == says.content {
             return Ok(());
         }
         Err(format!(
-            "what was archived is not what its version said: {says:?}, {version:?}"
+            "the archived content differs from its version: {says:?}, {version:?}"
         ))
     }
 
@@ -540,19 +524,18 @@ impl ArchiveHistory {
             Ok(())
         } else {
             Err(format!(
-                "lost update: the archived {before:?} of {old:?} was replaced by {says:?} of {new:?}"
+                "lost update: the archived document {before:?} of {old:?} was replaced by {says:?} of {new:?}"
             ))
         }
     }
 
-    /// A log was written or deleted.
     fn log(
         &mut self,
         seen: &SeenOperation<'_>,
         name: &str,
         content: Option<&Bytes>,
     ) -> Result<(), String> {
-        let content = content.ok_or_else(|| format!("the log {name} was deleted"))?;
+        let content = content.ok_or_else(|| format!("log {name} was deleted"))?;
         let before = self.logs.get(name).map_or(0, |before| {
             if content.starts_with(before) {
                 before.len()
@@ -561,7 +544,7 @@ impl ArchiveHistory {
             }
         });
         let Some(new) = content.get(before..) else {
-            return Err(format!("the log {name} was written over"));
+            return Err(format!("log {name} was overwritten"));
         };
         for line in new.split_inclusive(|byte| *byte == b'\n') {
             let says = archived(line)?;
@@ -572,7 +555,7 @@ impl ArchiveHistory {
                 Entry::Vacant(line) => drop(line.insert(says.by.clone())),
                 Entry::Occupied(first) => {
                     return Err(format!(
-                        "two lines of one version in a log: {says:?} in {name}, after {}",
+                        "duplicate log line for a version: {says:?} in {name}, after {}",
                         first.get()
                     ));
                 }
@@ -585,13 +568,11 @@ impl ArchiveHistory {
         Ok(())
     }
 
-    /// Whether an entity was absent at some moment since a tick.
     fn absent_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
         let known = self.known.get(&(table.to_owned(), key.clone()));
         known.is_none_or(|known| known.now.is_none() || known.absent_at >= tick)
     }
 
-    /// Whether an entity was present at some moment since a tick.
     pub(crate) fn present_since(&self, key: &EntityKey, tick: u64) -> bool {
         let known = self
             .known
@@ -599,14 +580,14 @@ impl ArchiveHistory {
         known.is_some_and(|known| known.now.is_some() || known.present_at >= tick)
     }
 
-    /// Whether what a job has ended with was seen. `since`: its first delivery. `later_archive`, `later_move`: such jobs came after it.
+    /// Whether the effect of a finished job was observed. `since` is the tick of its first delivery.
     pub(crate) fn took_effect(
         &self,
         id: &str,
         asked: &EntityJob,
         outcome: &Outcome,
         since: u64,
-        later: Later,
+        later: LaterEvents,
     ) -> bool {
         let EntityJob {
             op,
@@ -634,21 +615,22 @@ impl ArchiveHistory {
             ("put" | "restore" | "move", Outcome::Done(_)) => self.written_for.contains(id),
             ("put", Outcome::Skipped { .. }) => guard.is_some(),
             ("delete", Outcome::Done(_)) => absent(),
-            // What was written since may have been created since: a message may be the double of another.
+            // A recent write may be an insert, because the message may be a duplicate of another one.
             ("delete", Outcome::Skipped { .. }) => {
                 guard.is_some() || later.delivery || written_since()
             }
-            // A log does not tell either whose line it is that a version has.
+            // A log does not show which job wrote the line of a version.
             ("archive", Outcome::Done(_)) => archived() || (*table == EVENTS && absent()),
             ("archive", Outcome::Skipped { .. }) => {
-                // A log does not tell what an earlier delivery may have logged.
+                // A log does not show what an earlier delivery appended.
                 guard.is_some()
                     || absent()
                     || self.archived_for.contains_key(id)
                     || later.archive
                     || written_since()
                     || (*table == EVENTS && later.delivery)
-                    // An earlier delivery may have archived what was there before another job's copy, which a worker's clock has dated.
+                    // An earlier delivery may have archived what existed before another job's copy, which was dated by
+                    // a worker's clock.
                     || (later.delivery && self.filed_since(&(String::from(*table), key.clone()), later.copied))
             }
             ("move", Outcome::Skipped { .. }) => {
@@ -666,15 +648,16 @@ impl ArchiveHistory {
         }
     }
 
-    /// Whether a document was written since then, or so shortly before that a worker's clock may tell otherwise.
+    /// Whether a document was written after `since`, or so shortly before it that a worker's clock may order them
+    /// differently.
     fn filed_since(&self, address: &Address, since: Timestamp) -> bool {
         self.filed_at
             .get(address)
             .is_some_and(|at| at.saturating_add(WORKERS_APART).is_ok_and(|at| at >= since))
     }
 
-    /// What was archived is gone from where it was, in the end, unless a job has expired half-way.
-    pub(super) fn nothing_stayed(&self, expired: &BTreeSet<Address>) -> Result<(), String> {
+    /// Checks the end state: archived entities are gone from their source, unless a job expired half-way.
+    pub(super) fn sources_are_deleted(&self, expired: &BTreeSet<Address>) -> Result<(), String> {
         for (address, known) in self
             .known
             .iter()
@@ -688,7 +671,7 @@ impl ArchiveHistory {
             let filed = filed.is_some_and(|filed| filed.version.as_ref() == Some(etag));
             if filed || self.lines.contains_key(&(address.1.clone(), etag.clone())) {
                 return Err(format!(
-                    "{}{} was archived, and is still there",
+                    "{}{} was archived, but still exists",
                     address.0, address.1
                 ));
             }
@@ -698,39 +681,35 @@ impl ArchiveHistory {
 }
 
 impl KnownEntity {
-    /// The version that is there, and its ETag.
     fn current(&self) -> Option<(&str, &WrittenVersion)> {
         let etag = self.now.as_deref()?;
         Some((etag, self.versions.get(etag)?))
     }
 }
 
-/// What came after a job that explains why it was skipped.
+/// Events after a job that explain why it was skipped.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Later {
-    /// It was delivered again.
+pub(crate) struct LaterEvents {
     pub(crate) delivery: bool,
-    /// An archive job of the same entity.
     pub(crate) archive: bool,
-    /// When it was enqueued, by the clock of the tables.
+    /// When the job was enqueued, by the clock of the tables.
     pub(crate) enqueued: Timestamp,
-    /// From when on a copy may have been written since, as far as the services tell.
+    /// Earliest time at which a copy may have been written after that, given the services' clocks.
     pub(crate) copied: Timestamp,
-    /// A job that takes the entity away, or brings or writes one where it was to go.
+    /// There is a later job that removes the entity, or that writes one to its destination.
     pub(crate) moving: bool,
 }
 
-/// An operation, and when it was executed.
 struct SeenOperation<'a> {
     execution: &'a Execution<'a>,
     tick: u64,
     ledger: &'a mut Ledger,
-    /// The runs on whose behalf its request was sent.
+    /// The runs that the request may belong to.
     authors: Vec<Author>,
 }
 
 impl SeenOperation<'_> {
-    /// A run on whose behalf the request was sent, of a job that is meant.
+    /// A run that the request may belong to and whose job matches.
     fn author(&self, is_meant: impl Fn(&Author, &EntityJob) -> bool) -> Option<Author> {
         let meant = |author: &&Author| {
             History::job(self.ledger, &author.message).is_some_and(|asked| is_meant(author, asked))
@@ -738,7 +717,6 @@ impl SeenOperation<'_> {
         self.authors.iter().find(meant).cloned()
     }
 
-    /// Whether the request was sent on behalf of a message.
     fn runs(&self, message: Option<&str>) -> bool {
         self.authors
             .iter()
@@ -746,7 +724,6 @@ impl SeenOperation<'_> {
     }
 }
 
-/// The version that the client has given an entity.
 fn number(content: &Content) -> Option<i64> {
     content
         .get(VERSION)?
@@ -755,12 +732,11 @@ fn number(content: &Content) -> Option<i64> {
         .ok()
 }
 
-/// Where the document of an entity lies.
 pub(super) fn document_name(key: &EntityKey) -> String {
     format!("{}/{}.json", key.pk, key.rk)
 }
 
-/// Whether this is the name of a large value beside a document.
+/// Whether this is the name of a large value next to a document.
 pub(super) fn is_value(name: &str) -> bool {
     name.contains("%values/")
 }

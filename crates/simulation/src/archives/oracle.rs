@@ -1,5 +1,5 @@
-//! What must hold in the third world in the end, computed from scratch: without the catalog, templates and patterns, and without what
-//! reads documents, lines and pointers in production.
+//! Computes the expected end state of the `archives` world from scratch, without the catalog, templates and patterns,
+//! and without the readers of documents, lines and pointers in production.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use evenkeel_model::{EdmValue, EntityKey, Row};
 
 type Found = BTreeMap<Item, (Address, Properties)>;
 
-/// Compares what is derived, kept and archived with what the entities say, and with what became of them.
+/// Compares derived items, kept rows and archives with the entities and with their history.
 pub(crate) fn judge(
     seen: &FinalState,
     shape: ArchivesShape,
@@ -33,7 +33,7 @@ pub(crate) fn judge(
     history: &ArchiveHistory,
     now: Timestamp,
 ) -> Result<Judgement, String> {
-    history.nothing_stayed(expired)?;
+    history.sources_are_deleted(expired)?;
     history.dated.judge(now)?;
     let mut tables: Tables = seen.tables.clone();
     for (table, rows) in &history.dated.tables {
@@ -86,8 +86,9 @@ pub(crate) fn judge(
                 let place = place.split_once('/').map(|(container, name)| {
                     ItemPlace::Blob(container.to_owned(), name.to_owned())
                 });
-                let place =
-                    place.ok_or_else(|| format!("{table}{} points nowhere: {row:?}", address.1))?;
+                let place = place.ok_or_else(|| {
+                    format!("{table}{} has an unreadable pointer: {row:?}", address.1)
+                })?;
                 value(
                     seen,
                     history,
@@ -120,7 +121,11 @@ pub(crate) fn judge(
             )?;
         }
     }
-    compare("derived data is not what the entities say", &found, &wanted)?;
+    compare(
+        "derived data differs from a second computation",
+        &found,
+        &wanted,
+    )?;
     let primaries = judgement.primaries.union(&filings).cloned().collect();
     footprints(
         &tables,
@@ -131,7 +136,7 @@ pub(crate) fn judge(
     Ok(judgement)
 }
 
-/// A large value that somebody points to: it is there, and what the pointer says.
+/// Checks a large value that a pointer refers to: it exists and matches the pointer.
 fn value(
     seen: &FinalState,
     history: &ArchiveHistory,
@@ -160,7 +165,7 @@ fn value(
     };
     if !says.is_some_and(|says| says.contains(&hex::encode(Sha256::digest(&content)))) {
         return Err(format!(
-            "{}{} points to {place}, which is not what it says: {says:?}",
+            "{}{} points to {place}, which does not match the pointer: {says:?}",
             owner.0, owner.1
         ));
     }
@@ -168,7 +173,7 @@ fn value(
     Ok(())
 }
 
-/// What lies in blobs, files and the search index. Nothing lies there that is nobody's.
+/// Reads blobs, files and the search index. Everything there must belong to an entity.
 fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, String> {
     let mut found = Found::new();
     let documents = |of: &str| -> BTreeSet<String> {
@@ -196,7 +201,7 @@ fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, Strin
     }
     if !seen.files.iter().eq(history.files.keys()) {
         return Err(format!(
-            "the files that there are are not those that were told of: {:?}",
+            "the existing files differ from the observed ones: {:?}",
             seen.files
         ));
     }
@@ -219,7 +224,6 @@ fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, Strin
     Ok(found)
 }
 
-/// What a document of the index says.
 fn said(fields: &BTreeMap<String, Value>) -> Properties {
     Properties::from([(
         "document".to_owned(),
@@ -227,7 +231,6 @@ fn said(fields: &BTreeMap<String, Value>) -> Properties {
     )])
 }
 
-/// What should exist because of an entity, by the rules of this world.
 fn expected(table: &str, row: &Row, shape: ArchivesShape) -> Vec<(Item, Properties)> {
     let entity = &row.entity;
     let (pk, rk) = (entity.key.pk.as_str(), entity.key.rk.as_str());
@@ -284,7 +287,6 @@ fn expected(table: &str, row: &Row, shape: ArchivesShape) -> Vec<(Item, Properti
     items
 }
 
-/// The key of the document of an entity.
 fn key_of(table: &str, key: &EntityKey) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::URL_SAFE_NO_PAD

@@ -1,4 +1,4 @@
-//! What the client of the third world does.
+//! The client's script in the `archives` world.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,9 @@ use super::content::{self, Content};
 use super::{
     ArchivesShape, EVENTS, LARGE_PROPERTY, OVER, PAPERS, PRESENT, RECORDS, archive_of, source_of,
 };
-use crate::client::{ClientAction, ClientMessage, ClientStep, If, broken, chosen, script};
+use crate::client::{
+    ClientAction, ClientMessage, ClientStep, ConditionKind, broken, chosen, script,
+};
 use crate::fault_plan::{Draw, FaultPlan, rng, seconds};
 use crate::history::VERSION;
 use crate::ledger::{EntityJob, JobCondition};
@@ -22,7 +24,7 @@ const VALUES: [&str; 4] = [
     "the first of the long values",
     "the second of the long values",
 ];
-/// Hours in which events happen, where they say so: some of them the one in which the run takes place.
+/// The hours of events that carry their own time. Some are in the hour of the run.
 const HOURS: [&str; 3] = [
     "2026-11-18T11:10:00Z",
     "2026-11-18T11:50:00Z",
@@ -30,19 +32,17 @@ const HOURS: [&str; 3] = [
 ];
 const USERS: [&str; 2] = ["ada", "eve"];
 
-/// The versions of the entities that are written to be archived at once: far above the others.
+/// First version of the entities that are written to be archived at once. It is far above all others.
 const FIRST_HARVESTED: i64 = 1_000;
 
-/// What a client has said of an entity at one version.
 #[derive(Debug, Clone)]
-pub(crate) struct Wording {
-    /// It said all there is to say.
+pub(crate) struct SentContent {
+    /// The content is complete, so that other properties must be absent.
     pub(super) whole: bool,
     pub(super) content: Content,
 }
 
-/// What a script says, by version.
-pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, Wording> {
+pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, SentContent> {
     let version = |content: &Content| {
         content
             .get(VERSION)?
@@ -58,7 +58,7 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, Wording> {
         _ => None,
     });
     wordings
-        .filter_map(|(whole, content)| Some((version(&content)?, Wording { whole, content })))
+        .filter_map(|(whole, content)| Some((version(&content)?, SentContent { whole, content })))
         .collect()
 }
 
@@ -75,7 +75,7 @@ fn constant(text: &str) -> evenkeel_model::Key {
     evenkeel_model::Key::new(text).expect("a key")
 }
 
-/// What is there before anything happens: attempts in the tables that are over soon.
+/// The initial entities: attempts in the tables whose time ends during the run.
 pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
     let attempts = OVER.into_iter().flat_map(|table| {
         USERS
@@ -86,7 +86,6 @@ pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
     attempts.collect()
 }
 
-/// The script of a seed, in order of time.
 pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> Vec<ClientStep> {
     let rng = rng(seed, 31);
     let draw = Draw(&rng);
@@ -98,7 +97,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
         .into_iter()
         .flat_map(|letter| (0..of_each).filter_map(move |n| key(letter, n)))
         .collect();
-    // Each kind of action is frequent in some seeds and absent in others; some seeds are of one source alone.
+    // Each kind of action is frequent in some seeds and absent in others. Some seeds have only one source.
     let mut weights: Vec<f64> = (0..10)
         .map(|_| {
             if draw.happens(0.25) {
@@ -110,7 +109,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
         .collect();
     weights[0] += 0.5;
     weights[4] += 0.5;
-    // It is workers that create the table of the hour: where none runs for hours, there is none that the client could write to.
+    // Workers create the table of the hour. If none runs for hours, the client cannot write to that table.
     if !fault_plan.hazards.backlog.is_zero() {
         weights[8] = 0.0;
     }
@@ -119,7 +118,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
         .into_iter()
         .filter(|key| only.is_none_or(|only| key.rk.as_str().starts_with(only)))
         .collect();
-    let client = Archivist {
+    let client = ArchiveScript {
         draw: &draw,
         keys: &keys,
         shape,
@@ -127,20 +126,19 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
     };
     let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     client.founded(&mut steps);
-    client.harvest(fault_plan.storm, &mut steps);
+    client.archive_everything(fault_plan.storm, &mut steps);
     steps.sort_by_key(|step| step.at);
     steps
 }
 
-struct Archivist<'a> {
+struct ArchiveScript<'a> {
     draw: &'a Draw<'a>,
     keys: &'a [EntityKey],
     shape: ArchivesShape,
     weights: &'a [f64],
 }
 
-impl Archivist<'_> {
-    /// The messages that follow the attempts that are there in the beginning.
+impl ArchiveScript<'_> {
     fn founded(&self, steps: &mut Vec<ClientStep>) {
         let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for (nth, (table, Entity { key, .. })) in (1..).zip(founded()) {
@@ -159,8 +157,8 @@ impl Archivist<'_> {
         }
     }
 
-    /// Whatever there is, is archived at once, some times over: lines then travel together.
-    fn harvest(&self, storm: Duration, steps: &mut Vec<ClientStep>) {
+    /// Archives every entity at once, several times, so that log lines are appended together.
+    fn archive_everything(&self, storm: Duration, steps: &mut Vec<ClientStep>) {
         let draw = self.draw;
         let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
         for nth in 1..=draw.below(4) {
@@ -184,7 +182,7 @@ impl Archivist<'_> {
                 steps.push(ClientStep::new(
                     archived,
                     step_group,
-                    spelled("archive", key.clone(), None),
+                    job_message("archive", key.clone(), None),
                 ));
             }
         }
@@ -193,23 +191,32 @@ impl Archivist<'_> {
     fn action(&self, version: i64) -> ClientAction {
         let key = self.draw.of(self.keys).clone();
         let table = source_of(&key);
-        let some_if = |kinds: &[If]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
+        let some_if =
+            |kinds: &[ConditionKind]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
         match chosen(self.draw, self.weights) {
             Some(1) => ClientAction::Remove(table, key),
-            Some(2) => self.put(key, version, some_if(&[If::Match, If::Absent, If::Newer])),
-            Some(3) => spelled("delete", key, some_if(&[If::Match])),
-            Some(4 | 9) => spelled("archive", key, some_if(&[If::Match])),
+            Some(2) => self.put(
+                key,
+                version,
+                some_if(&[
+                    ConditionKind::Match,
+                    ConditionKind::Absent,
+                    ConditionKind::Newer,
+                ]),
+            ),
+            Some(3) => job_message("delete", key, some_if(&[ConditionKind::Match])),
+            Some(4 | 9) => job_message("archive", key, some_if(&[ConditionKind::Match])),
             Some(5) if table == EVENTS => {
                 let json = json!({"op": "restore", "archive": archive_of(table), "pk": key.pk, "rk": key.rk});
                 ClientAction::Send(ClientMessage::Broken(json.to_string(), "permanent"))
             }
-            Some(5) => spelled("restore", key, None),
-            Some(6) => spelled("sync", key, None),
+            Some(5) => job_message("restore", key, None),
+            Some(6) => job_message("sync", key, None),
             Some(7) if self.draw.happens(0.3) => broken(self.draw),
             Some(7) => {
                 let to = self.draw.of(self.keys).clone();
                 if to == key {
-                    spelled("sync", key, None)
+                    job_message("sync", key, None)
                 } else {
                     moved(key, to)
                 }
@@ -229,7 +236,6 @@ impl Archivist<'_> {
         }
     }
 
-    /// An entity as the client has it.
     fn entity(&self, key: EntityKey, version: i64) -> Entity {
         let draw = self.draw;
         let table = source_of(&key);
@@ -257,7 +263,7 @@ impl Archivist<'_> {
             .fold(entity, |entity, (name, value)| entity.with(name, value))
     }
 
-    fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> ClientAction {
+    fn put(&self, key: EntityKey, version: i64, condition: Option<ConditionKind>) -> ClientAction {
         let entity = Value::Object(odata::encode(&self.entity(key.clone(), version)));
         let mode = if self.draw.happens(0.6) {
             "replace"
@@ -268,20 +274,20 @@ impl Archivist<'_> {
             json!({"op": "put", "table": source_of(&key), "mode": mode, "entity": entity});
         let mut asked = asked("put", key);
         match condition {
-            Some(If::Absent) => {
+            Some(ConditionKind::Absent) => {
                 json["if_absent"] = true.into();
                 asked.guard = Some(JobCondition::Absent);
             }
-            Some(If::Newer) => {
+            Some(ConditionKind::Newer) => {
                 json["newer_by"] = VERSION.into();
                 asked.guard = Some(JobCondition::Newer(version));
             }
-            Some(If::Match) | None => {}
+            Some(ConditionKind::Match) | None => {}
         }
         ClientAction::Send(ClientMessage::Spelled {
             json,
             asked: Box::new(asked),
-            at_its_etag: condition == Some(If::Match),
+            at_its_etag: condition == Some(ConditionKind::Match),
         })
     }
 }
@@ -290,7 +296,7 @@ fn asked(op: &'static str, key: EntityKey) -> EntityJob {
     EntityJob::plain(op, source_of(&key), key)
 }
 
-fn spelled(op: &'static str, key: EntityKey, condition: Option<If>) -> ClientAction {
+fn job_message(op: &'static str, key: EntityKey, condition: Option<ConditionKind>) -> ClientAction {
     let (field, name) = match op {
         "archive" | "restore" => ("archive", archive_of(source_of(&key))),
         _ => ("table", source_of(&key)),
@@ -303,7 +309,6 @@ fn spelled(op: &'static str, key: EntityKey, condition: Option<If>) -> ClientAct
     })
 }
 
-/// To another key, maybe in another table.
 fn moved(key: EntityKey, to: EntityKey) -> ClientAction {
     let json = json!({
         "op": "move", "table": source_of(&key), "pk": key.pk, "rk": key.rk,
@@ -324,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_in_json_is_what_is_said_in_rows() {
+    fn the_content_of_json_equals_that_of_rows() {
         let entity = attempt("1", "ada")
             .with(VERSION, 7_i64)
             .with("Urgent", true)

@@ -1,20 +1,20 @@
-//! `simulate`: runs the daemon's own code in a simulated world, seed by seed, and says what went wrong.
+//! `simulate`: runs the daemon's own code in a simulated world, seed by seed, and reports violations.
 //!
 //! ```text
 //! simulate --seeds 10000             seeds 0 to 9999, on every core
 //! simulate --seed 4711 --trace       one seed, with its story
 //! simulate --seed 4711 --shrink      one failing seed, with the shortest story that can be found
-//! simulate --world patterns          another world, whose seeds are others; --world archives a third, --world releases a fourth
-//! simulate --faultless               where nothing fails: nothing may be left to a recheck
+//! simulate --world patterns          another world; further ones are `archives` and `releases`
+//! simulate --faultless               no faults, so that nothing may be left to a recheck
 //! simulate --explore                 every interleaving of a tiny world, instead of seeds
-//! simulate --seed 4711 --cut 12.345:77   a script: a seed, and from 12.345 s on the chance of another one
-//! simulate --seed 4711 --cut 12.345:0 --tails 200   200 scripts: what else may follow what the seed does in 12.345 s
-//! simulate --scale                   how many primaries a second workers get through, within what Azure publishes
-//! simulate --scale --workers 1,4 --shards 4 --batch 100   the same for these
-//! simulate --scale --workers 1 --arrivals 333   how soon what is written while a worker is at work is found
+//! simulate --seed 4711 --cut 12.345:77   a script: a seed, and from 12.345 s on the random numbers of another one
+//! simulate --seed 4711 --cut 12.345:0 --tails 200   200 scripts: possible continuations of the seed after 12.345 s
+//! simulate --scale                   primaries per second, within Azure's published limits
+//! simulate --scale --workers 1,4 --shards 4 --batch 100   the same for these combinations
+//! simulate --scale --workers 1 --arrivals 333   time from a write to the end of its job, while a worker is busy
 //! ```
 //!
-//! Exit codes: 0 all is well; 1 a seed failed, or a kind of fault was never met, or a seed was not repeatable.
+//! Exit codes: 0 no violation; 1 a seed failed, a kind of fault never occurred, or a seed was not repeatable.
 
 #![expect(
     clippy::print_stdout,
@@ -29,11 +29,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Parser;
-use evenkeel_simulation::explore::{Explored, Script, explore, scripts};
+use evenkeel_simulation::explore::{Script, SearchReport, explore, scripts};
 use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, scale};
 use evenkeel_simulation::{
-    Allowed, Cut, FaultKind, Median, RunRequest, Scene, SimulationReport, Tally, Together, World,
-    run, shrink,
+    Cut, FaultKind, GroupedRequests, Median, RareEvent, RunLimits, RunRequest, SimulationReport,
+    Tally, World, run, shrink,
 };
 use evenkeel_storage::Clock as _;
 use evenkeel_storage::system::SystemClock;
@@ -47,89 +47,88 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 #[command(name = "simulate")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 struct Args {
-    /// Which world: company (rows), patterns (blobs, wide entities, ranges, moves, audits), archives (logs, documents, files, tables
-    /// by date, a search index) or releases (catalogs that follow each other, several accounts).
+    /// The world: company (rows), patterns (blobs, wide entities, ranges, moves, audits), archives (logs, documents,
+    /// files, tables by date, a search index) or releases (successive catalogs, several accounts).
     #[arg(long, default_value_t)]
     world: World,
-    /// How many seeds to run.
+    /// Number of seeds.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
-    /// The first seed.
+    /// First seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Runs this seed alone.
+    /// Runs only this seed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Tells the whole story of the seed.
+    /// Prints the whole story of the seed.
     #[arg(long, requires = "seed")]
     trace: bool,
     /// Finds the shortest story of the seed's failure.
     #[arg(long, requires = "seed")]
     shrink: bool,
-    /// Of the seed: from so many seconds on, chance comes from another seed; `12.345:77`. Several may follow each other.
+    /// Takes random numbers from another seed from this second on: `12.345:77`. Several cuts may follow each other.
     #[arg(long, requires = "seed", value_delimiter = ',')]
     cut: Vec<Cut>,
-    /// Of the cut: runs the seed with so many tails, by the last cut's seed and those after it, on one thread.
+    /// Runs the seed with this many different tails, on one thread. The seed of the last cut is incremented each time.
     #[arg(long, requires = "cut", conflicts_with_all = ["trace", "shrink"])]
     tails: Option<u64>,
-    /// Searches every interleaving of a tiny world, until one is wrong.
+    /// Searches every interleaving of a tiny world, until one fails.
     #[arg(long, conflicts_with = "seed")]
     explore: bool,
-    /// Ends each search after so many executions.
+    /// Ends each search after this many executions.
     #[arg(long, requires = "explore")]
     executions: Option<u64>,
-    /// Of the searches, those in whose words this is: `a crash`.
+    /// Runs only the searches whose description contains this text, such as `a crash`.
     #[arg(long, requires = "explore", default_value = "")]
     only: String,
-    /// Measures how much workers get through on an account that takes what Azure publishes, from a backlog, in virtual time.
+    /// Measures the throughput of workers within Azure's published limits, from a backlog, in virtual time.
     #[arg(long, conflicts_with_all = ["seed", "explore"])]
     scale: bool,
-    /// Of the measurement: numbers of workers.
+    /// Measurement: numbers of workers.
     #[arg(long, requires = "scale", value_delimiter = ',')]
     workers: Vec<usize>,
-    /// Of the measurement: numbers of queues that share the jobs.
+    /// Measurement: numbers of queues that share the jobs.
     #[arg(long, requires = "scale", value_delimiter = ',')]
     shards: Vec<u32>,
-    /// Of the measurement: numbers of primaries of one message.
+    /// Measurement: numbers of primaries per message.
     #[arg(long, requires = "scale", value_delimiter = ',')]
     batch: Vec<usize>,
-    /// Of the measurement: how many primaries there are; as many as 20 seconds take where absent.
+    /// Measurement: number of primaries. The default takes about 20 seconds of virtual time.
     #[arg(long, requires = "scale")]
     primaries: Option<usize>,
-    /// Of the measurement: partitions of their table.
+    /// Measurement: partitions of their table.
     #[arg(long, requires = "scale", default_value_t = 64)]
     partitions: usize,
-    /// Of the measurement: one partition is hot, by a tenth of the jobs and 1,900 entities a second of others.
+    /// Measurement: one partition is hot, with a tenth of the jobs and 1,900 other entities per second.
     #[arg(long, requires = "scale")]
     hot: bool,
-    /// Of the measurement: so many primaries a second are written while workers are at work, each with a message of its own.
+    /// Measurement: this many primaries per second are written while workers are busy, each with a message of its own.
     #[arg(long, requires = "scale", conflicts_with = "batch")]
     arrivals: Option<f64>,
-    /// Of the measurement: workers do not pace themselves.
+    /// Measurement: workers do not pace themselves.
     #[arg(long, requires = "scale")]
     unpaced: bool,
-    /// Threads; every core where absent.
+    /// Number of threads; one per core by default.
     #[arg(long)]
     threads: Option<NonZero<usize>>,
-    /// No fault is injected: what workers do to each other is left.
+    /// Injects no faults, so that only the workers affect each other.
     #[arg(long)]
     faultless: bool,
-    /// Of the releases: one of the accounts is away for long in every seed, and not in a quarter of them.
+    /// Releases: one account is away for a long time in every seed. Otherwise this happens in a quarter of the seeds.
     #[arg(long)]
     away: bool,
-    /// Every so many seeds one is run twice and must give the same hash.
+    /// Runs one of this many seeds twice, and compares the hashes.
     #[arg(long, default_value_t = 100)]
     twice: u64,
-    /// Ends after so many failing seeds.
+    /// Ends after this many failing seeds.
     #[arg(long, default_value_t = 10)]
     failures: usize,
 }
 
-/// The run of a seed.
-fn asked(args: &Args, seed: u64) -> RunRequest {
-    let allowed = Allowed {
+fn run_request(args: &Args, seed: u64) -> RunRequest {
+    let allowed = RunLimits {
         faults: if args.faultless { 0 } else { u64::MAX },
-        ..Allowed::default()
+        ..RunLimits::default()
     };
     RunRequest {
         world: args.world,
@@ -140,7 +139,7 @@ fn asked(args: &Args, seed: u64) -> RunRequest {
     }
 }
 
-/// The arguments that make a run what it is, beside its world and its seed.
+/// The options that a run needs in addition to its world and seed.
 fn flags(request: &RunRequest) -> String {
     let given = [
         (request.away, " --away"),
@@ -158,18 +157,18 @@ fn main() -> ExitCode {
         Some(seed) => {
             let request = RunRequest {
                 cuts: args.cut.clone(),
-                tells: args.trace,
-                ..asked(&args, seed)
+                keeps_story: args.trace,
+                ..run_request(&args, seed)
             };
             match args.tails {
-                Some(tails) => neighbours(&request, tails, args.failures),
-                None if args.shrink => shortest(&request),
-                None => one(&request),
+                Some(tails) => run_tails(&request, tails, args.failures),
+                None if args.shrink => run_shrunk(&request),
+                None => run_seed(&request),
             }
         }
-        None if args.scale => scales(&args),
-        None if args.explore => all(&args, args.executions.unwrap_or(u64::MAX)),
-        None => many(&args),
+        None if args.scale => measure_all(&args),
+        None if args.explore => run_searches(&args, args.executions.unwrap_or(u64::MAX)),
+        None => run_seeds(&args),
     };
     if well {
         ExitCode::SUCCESS
@@ -178,8 +177,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one seed.
-fn one(request: &RunRequest) -> bool {
+fn run_seed(request: &RunRequest) -> bool {
     let report = run(request);
     for line in &report.story {
         println!("{line}");
@@ -194,7 +192,7 @@ fn one(request: &RunRequest) -> bool {
         ..
     } = &report;
     println!(
-        "seed {seed}: hash {hash:016x}, {jobs} jobs, {} operations and {polls} looks at queues in {virtual_time:.1?}",
+        "seed {seed}: hash {hash:016x}, {jobs} jobs, {} operations and {polls} empty polls in {virtual_time:.1?}",
         operations - polls
     );
     for fault in FaultKind::ALL
@@ -204,14 +202,13 @@ fn one(request: &RunRequest) -> bool {
         println!("  {:>6} × {fault}", report.faults.of(fault));
     }
     match &report.violation {
-        None => println!("all is well"),
+        None => println!("no violation"),
         Some(violation) => println!("FAILED: {violation}"),
     }
     report.violation.is_none()
 }
 
-/// Runs a script with other seeds for its last tail.
-fn neighbours(request: &RunRequest, tails: u64, most: usize) -> bool {
+fn run_tails(request: &RunRequest, tails: u64, most: usize) -> bool {
     let (mut ran, mut failed) = (0, 0);
     let Some((last, earlier)) = request.cuts.split_last() else {
         return true;
@@ -250,13 +247,16 @@ fn neighbours(request: &RunRequest, tails: u64, most: usize) -> bool {
     failed == 0
 }
 
-/// Finds what a failing seed cannot do without, and runs that.
-fn shortest(request: &RunRequest) -> bool {
+/// Shrinks a failing seed, and runs the result.
+fn run_shrunk(request: &RunRequest) -> bool {
     let Some(allowed) = shrink(request) else {
-        println!("seed {} does not fail", request.seed);
+        println!(
+            "seed {} does not fail, so that there is nothing to shrink",
+            request.seed
+        );
         return true;
     };
-    let Allowed {
+    let RunLimits {
         without,
         faults,
         step_groups,
@@ -271,18 +271,18 @@ fn shortest(request: &RunRequest) -> bool {
         workers.to_string()
     };
     println!(
-        "it fails with {workers} workers, {faults} faults, {step_groups} things that the client does, without:"
+        "it still fails with {workers} workers, {faults} faults and {step_groups} steps of the client, without:"
     );
     for fault in without {
         println!("  {fault}");
     }
-    one(&RunRequest {
+    run_seed(&RunRequest {
         allowed,
         ..request.clone()
     })
 }
 
-/// What is measured where nothing is said: workers, shards, primaries of a message, primaries.
+/// The default combinations: workers, shards, primaries per message, primaries.
 const MEASURED: [(usize, u32, usize, usize); 14] = [
     (1, 1, 1, 20_000),
     (4, 1, 1, 20_000),
@@ -300,8 +300,7 @@ const MEASURED: [(usize, u32, usize, usize); 14] = [
     (4, 1, 1_000, 200_000),
 ];
 
-/// Measures one combination after the other.
-fn scales(args: &Args) -> bool {
+fn measure_all(args: &Args) -> bool {
     let usual = args.workers.is_empty() && args.shards.is_empty() && args.batch.is_empty();
     let or_one = |given: &[usize]| {
         if given.is_empty() {
@@ -329,7 +328,7 @@ fn scales(args: &Args) -> bool {
         chosen.collect()
     };
     println!(
-        "| workers | queues | batch | primaries/s | requests each | of queues | 503 | queue | partition | account | fair (workers, partitions) | wall |"
+        "| workers | queues | batch | primaries/s | requests each | to queues | 503 | queue | partition | account | fairness (workers, partitions) | limited by |"
     );
     println!("| --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |");
     for (workers, shards, batch, primaries) in measured {
@@ -377,7 +376,9 @@ fn scales(args: &Args) -> bool {
             load.wall()
         );
         if let Some((half, most)) = report.found_within {
-            println!("from write to found: {half:.0?} in half of the primaries, {most:.0?} in 99%");
+            println!(
+                "from write to the end of the job: {half:.0?} for half of the primaries, {most:.0?} for 99%"
+            );
         }
     }
     true
@@ -389,9 +390,8 @@ fn threads(args: &Args) -> usize {
         .map_or(1, NonZero::get)
 }
 
-/// Searches every interleaving of every script.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn all(args: &Args, most: u64) -> bool {
+fn run_searches(args: &Args, most: u64) -> bool {
     let threads = threads(args);
     let is_asked =
         |Script { client, wrong, .. }: &Script| format!("{client}; {wrong}").contains(&args.only);
@@ -420,13 +420,13 @@ fn all(args: &Args, most: u64) -> bool {
     let took = clock.monotonic().as_secs_f64().max(0.001);
     eprintln!("\r{:60}", "");
     println!(
-        "{:>11} {:>10} {:>9} {:>5} {:>8}  interleavings  the client; what goes wrong",
+        "{:>11} {:>10} {:>9} {:>5} {:>8}  interleavings  client; faults",
         "executions", "states", "cut", "ends", "points"
     );
     let mut executions = 0;
     for (number, explored) in &done {
         executions += explored.executions;
-        let Explored {
+        let SearchReport {
             executions,
             states,
             cut,
@@ -436,7 +436,7 @@ fn all(args: &Args, most: u64) -> bool {
             complete,
             ..
         } = explored;
-        let stopped = if *complete { "" } else { " (not to its end)" };
+        let stopped = if *complete { "" } else { " (incomplete)" };
         let Script { client, wrong, .. } = searches[*number];
         println!(
             "{executions:>11} {states:>10} {cut:>9} {ends:>5} {points:>8}  {interleavings:>13.1e}  {client}; {wrong}{stopped}"
@@ -462,8 +462,7 @@ fn all(args: &Args, most: u64) -> bool {
     well
 }
 
-/// Runs many seeds.
-fn many(args: &Args) -> bool {
+fn run_seeds(args: &Args) -> bool {
     let threads = threads(args);
     let (next, end) = (
         AtomicU64::new(args.from),
@@ -494,7 +493,7 @@ fn many(args: &Args) -> bool {
                             all.failed.len()
                         );
                     }
-                    let request = asked(args, seed);
+                    let request = run_request(args, seed);
                     let report = run(&request);
                     if args.twice > 0 && seed % args.twice == 0 && run(&request).hash != report.hash
                     {
@@ -513,7 +512,7 @@ fn many(args: &Args) -> bool {
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     eprintln!("\r{:60}", "");
-    print(&all, clock.monotonic(), threads);
+    print_summary(&all, clock.monotonic(), threads);
     for seed in &unrepeatable {
         println!("NOT REPEATABLE: seed {seed} gave two hashes");
     }
@@ -521,22 +520,22 @@ fn many(args: &Args) -> bool {
         println!(
             "FAILED: seed {seed}: {violation:.300}\n  simulate --world {}{} --seed {seed} --shrink --trace",
             args.world,
-            flags(&asked(args, *seed))
+            flags(&run_request(args, *seed))
         );
     }
     let unseen = all.never_seen(args.world);
-    for scene in &unseen {
-        println!("NEVER SEEN: {scene}: these seeds say less than they seem to");
+    for rare_event in &unseen {
+        println!("NEVER SEEN: {rare_event}; these seeds prove less than they seem to");
     }
     let never = all.never_hit(args.world);
     for fault in &never {
-        println!("NEVER MET: {fault}: these seeds say less than they seem to");
+        println!("NEVER MET: {fault}; these seeds prove less than they seem to");
     }
     all.failed.is_empty() && unrepeatable.is_empty() && never.is_empty() && unseen.is_empty()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn print(all: &Tally, took: Duration, threads: usize) {
+fn print_summary(all: &Tally, took: Duration, threads: usize) {
     let Median {
         jobs,
         operations,
@@ -554,26 +553,28 @@ fn print(all: &Tally, took: Duration, threads: usize) {
         all.virtual_time.as_secs_f64() / real
     );
     println!(
-        "{} jobs and {} from workers, {} done (with {} rechecks), {} poisoned, {} redeliveries",
+        "{} jobs of clients and {} of workers, {} done (including {} rechecks), {} poisoned, {} redeliveries",
         all.jobs, all.sent_on, all.done, all.rechecks, all.poisoned, all.redelivered
     );
     println!(
-        "{} operations, beside {} looks at queues that changed nothing",
+        "{} operations, not counting {} empty polls",
         all.operations - all.polls,
         all.polls
     );
-    let Together {
+    let GroupedRequests {
         writes,
         late,
         reads,
     } = all.together;
-    for scene in Scene::ALL
+    for rare_event in RareEvent::ALL
         .into_iter()
-        .filter(|scene| all.scenes.of(*scene) > 0)
+        .filter(|rare_event| all.rare_events.of(*rare_event) > 0)
     {
-        println!("  {:>9} × {scene}", all.scenes.of(scene));
+        println!("  {:>9} × {rare_event}", all.rare_events.of(rare_event));
     }
-    println!("{writes} transactions of several rows, {late} of them late, and {reads} ranges");
+    println!(
+        "{writes} transactions of several rows, {late} of them late, and {reads} range queries"
+    );
     println!("the median seed: {jobs} jobs, {operations} operations, {faults} faults");
     println!(
         "the backlog was drained {:.1?} after the last fault in half of the seeds, {:.1?} in 99%",
@@ -585,7 +586,7 @@ fn print(all: &Tally, took: Duration, threads: usize) {
         println!("  {:>9} × {fault}", all.faults.of(fault));
     }
     println!(
-        "known limit met: {} × a late insert brought back something deleted",
+        "known limit met: {} × a late insert brought back a deleted entity",
         all.resurrections
     );
 }

@@ -1,4 +1,4 @@
-//! An account whose requests are recorded and wait until somebody answers them: what lets a run be polled by hand.
+//! An account that records its requests and waits until each is answered. With it, a run can be polled by hand.
 
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,33 +14,23 @@ use evenkeel_storage::{
     UpdatedMessage,
 };
 
-/// A recorded request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum StoreRequest {
-    /// Reads an entity, or some of its properties.
     Get(TableName, EntityKey, Option<Vec<String>>),
-    /// Writes an entity.
     Apply(TableName, TableOperation),
-    /// Writes several in one transaction.
     Transact(TableName, Vec<TableOperation>),
-    /// Queues a message.
     Put(String),
 }
 
-/// What a request is answered with.
 #[derive(Debug)]
 pub(super) enum StoreReply {
-    /// The row that was read, or none.
     Row(Option<Row>),
-    /// The new ETags.
     Written(Vec<Option<ETag>>),
-    /// The message is queued.
     Queued,
-    /// A failure, and the operation of a transaction that failed.
+    /// A failure, with the index of the failed operation of a transaction.
     Failed(ErrorClass, Option<usize>),
 }
 
-/// The recorded requests, in their order.
 #[derive(Default)]
 pub(super) struct RequestRecorder(Mutex<Vec<RequestSlot>>);
 
@@ -56,7 +46,7 @@ impl RequestRecorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An account whose requests are recorded here; nothing that is searched asks for blobs.
+    /// An account whose requests are recorded here. Blobs are not recorded, because no search uses them.
     pub(super) fn account(self: &Arc<Self>, blobs: Arc<dyn BlobStore>) -> Account {
         let stores = Arc::new(RecordingStores(Arc::clone(self)));
         Account {
@@ -67,22 +57,18 @@ impl RequestRecorder {
         }
     }
 
-    /// Forgets all requests.
     pub(super) fn clear(&self) {
         self.slots().clear();
     }
 
-    /// How many requests were recorded.
     pub(super) fn len(&self) -> usize {
         self.slots().len()
     }
 
-    /// The n-th request.
     pub(super) fn request(&self, n: usize) -> Option<StoreRequest> {
         self.slots().get(n).and_then(|slot| slot.request.clone())
     }
 
-    /// Answers the n-th request.
     pub(super) fn answer(&self, n: usize, reply: StoreReply) {
         let waker = self.slots().get_mut(n).and_then(|slot| {
             slot.reply = Some(reply);
@@ -117,7 +103,6 @@ impl RequestRecorder {
     }
 }
 
-/// Stores that record their requests.
 struct RecordingStores(Arc<RequestRecorder>);
 
 fn error(class: ErrorClass, index: Option<usize>) -> StoreError {
@@ -128,7 +113,7 @@ fn error(class: ErrorClass, index: Option<usize>) -> StoreError {
     StoreError::new(class, "request", subject, "as the search had it").with_index(index)
 }
 
-/// What the protocol does not ask for has no place in the search: a run that asks for it fails for good.
+/// The search does not support requests that the protocol never sends: a run that sends one fails permanently.
 fn unknown<T>() -> Result<T, StoreError> {
     Err(error(ErrorClass::Permanent, None))
 }

@@ -1,4 +1,4 @@
-//! What the real code does: after every sequence of answers, what it asks next, or how it ends.
+//! The behavior of the real code: for each sequence of answers, its next requests or its end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,51 +23,44 @@ use evenkeel_model::job::{Primary, Stamp};
 use evenkeel_storage::system::SeededRng;
 use evenkeel_storage::{Clock, Stores};
 
-/// Most requests that one run has under way at once.
+/// Maximum number of concurrent requests of one run.
 pub(super) const AT_ONCE: usize = 4;
-/// Long enough that half an hour makes a second look visible.
+/// Less than the half hour of an era, so that a recheck is visible in the next era.
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
-/// The answers to the requests under way.
-pub(super) type Heard = [Option<RequestAnswer>; AT_ONCE];
+pub(super) type PendingAnswers = [Option<RequestAnswer>; AT_ONCE];
 
-/// A run at the point where it waits for answers, or has ended. 0 for none.
+/// A state of a run, in which it waits for answers or has ended. 0 means no run.
 pub(super) type Point = u32;
 
-/// How a run ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RunEnd {
-    /// The message is deleted.
     Done,
-    /// The message comes again.
     Again,
-    /// It goes to the poison queue, for this reason.
     Poison(String),
 }
 
-/// How a run begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Beginning {
+pub(super) struct RunStart {
     pub(super) work: u16,
-    /// It was delivered before.
     pub(super) again: bool,
     pub(super) enqueued: u8,
     pub(super) era: u8,
 }
 
 struct RunNode {
-    beginning: Beginning,
-    /// The point before, and what was heard there.
+    beginning: RunStart,
+    /// The previous point, and the answers given there.
     before: Point,
-    heard: Heard,
-    asks: Vec<u32>,
+    answers: PendingAnswers,
+    open_requests: Vec<u32>,
     end: Option<RunEnd>,
 }
 
-/// A clock that stands still while anybody works.
-struct Era(AtomicU8);
+/// A clock that stands still during a run.
+struct EraClock(AtomicU8);
 
-impl Clock for Era {
+impl Clock for EraClock {
     fn now(&self) -> Timestamp {
         moment(self.0.load(Ordering::Relaxed))
     }
@@ -77,25 +70,24 @@ impl Clock for Era {
     }
 }
 
-/// Everything that is known of runs.
 pub(super) struct Runs {
     engine: Engine,
     recorder: Arc<RequestRecorder>,
-    era: Arc<Era>,
+    era: Arc<EraClock>,
     pub(super) registry: Registry,
     works: Vec<(Work, Rows)>,
     by_work: HashMap<String, u16>,
     requests: Vec<(StoreRequest, ItemOp)>,
     by_request: HashMap<String, u32>,
     nodes: Vec<RunNode>,
-    begun: HashMap<Beginning, Point>,
-    after: HashMap<(Point, Heard), Point>,
+    begun: HashMap<RunStart, Point>,
+    after: HashMap<(Point, PendingAnswers), Point>,
 }
 
 impl Runs {
     pub(super) fn new(catalog: Catalog) -> Self {
         let recorder = Arc::new(RequestRecorder::default());
-        let era = Arc::new(Era(AtomicU8::new(0)));
+        let era = Arc::new(EraClock(AtomicU8::new(0)));
         let clock: Arc<dyn Clock> = era.clone();
         let elsewhere =
             SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
@@ -105,13 +97,13 @@ impl Runs {
                 stores: Stores::new([(AccountName::main(), account)].into()),
                 catalog: Arc::clone(&catalog),
                 clock: Arc::clone(&clock),
-                // Rows need no chance.
+                // Rows need no random numbers.
                 rng: Arc::new(SeededRng::new(0)),
                 recheck_after: RECHECK_AFTER,
             });
             engine.sealing_by(Arc::clone(&secret))
         };
-        // A worker has the secret of seals before its first run.
+        // A worker has the seal secret before its first run.
         assert!(
             engine(elsewhere.clone())
                 .read_secret()
@@ -119,7 +111,7 @@ impl Runs {
                 .is_some()
         );
         let engine = engine(recorder.account(elsewhere.blobs));
-        let none = Beginning {
+        let none = RunStart {
             work: 0,
             again: false,
             enqueued: 0,
@@ -128,8 +120,8 @@ impl Runs {
         let nobody = RunNode {
             beginning: none,
             before: 0,
-            heard: [None; AT_ONCE],
-            asks: Vec::new(),
+            answers: [None; AT_ONCE],
+            open_requests: Vec::new(),
             end: None,
         };
         Self {
@@ -147,7 +139,6 @@ impl Runs {
         }
     }
 
-    /// The number of a piece of work.
     pub(super) fn work(&mut self, work: Work) -> u16 {
         let name = format!("{work:?}");
         if let Some(known) = self.by_work.get(&name) {
@@ -156,7 +147,7 @@ impl Runs {
         let number = u16::try_from(self.works.len())
             .unwrap_or_else(|_| unreachable!("too many kinds of work"));
         let rows = if let Work::Recheck(recheck) = &work {
-            self.registry.looked_at(recheck)
+            self.registry.rows_of_recheck(recheck)
         } else {
             0
         };
@@ -165,43 +156,36 @@ impl Runs {
         number
     }
 
-    /// The rows that a piece of work looks at a second time.
-    pub(super) fn looks_at(&self, work: u16) -> Rows {
+    pub(super) fn rechecked_rows(&self, work: u16) -> Rows {
         self.works[usize::from(work)].1
     }
 
-    /// A piece of work, in words.
     pub(super) fn show_work(&self, work: u16) -> String {
         format!("{:?}", self.works[usize::from(work)].0)
     }
 
-    /// How many points of runs there are: each was found by running the real code.
+    /// Number of known points. Each was found by running the real code.
     pub(super) const fn points(&self) -> usize {
         self.nodes.len() - 1
     }
 
-    /// What a run waits for.
-    pub(super) fn asks(&self, at: Point) -> &[u32] {
-        &self.nodes[at as usize].asks
+    pub(super) fn open_requests(&self, at: Point) -> &[u32] {
+        &self.nodes[at as usize].open_requests
     }
 
-    /// How a run has ended, if it has.
     pub(super) fn end(&self, at: Point) -> Option<&RunEnd> {
         self.nodes[at as usize].end.as_ref()
     }
 
-    /// A request.
     pub(super) fn item_op(&self, request: u32) -> &ItemOp {
         &self.requests[request as usize].1
     }
 
-    /// A request, in words.
     pub(super) fn show(&self, request: u32) -> String {
         format!("{:?}", self.requests[request as usize].0)
     }
 
-    /// The first point of a run.
-    pub(super) fn begin(&mut self, beginning: Beginning) -> Point {
+    pub(super) fn begin(&mut self, beginning: RunStart) -> Point {
         if let Some(known) = self.begun.get(&beginning) {
             return *known;
         }
@@ -210,25 +194,24 @@ impl Runs {
         point
     }
 
-    /// Where a run goes on that has heard this.
-    pub(super) fn next(&mut self, at: Point, heard: Heard) -> Point {
-        if let Some(known) = self.after.get(&(at, heard)) {
+    pub(super) fn next(&mut self, at: Point, answers: PendingAnswers) -> Point {
+        if let Some(known) = self.after.get(&(at, answers)) {
             return *known;
         }
-        let point = self.discover(self.nodes[at as usize].beginning, at, heard);
-        self.after.insert((at, heard), point);
+        let point = self.discover(self.nodes[at as usize].beginning, at, answers);
+        self.after.insert((at, answers), point);
         point
     }
 
-    /// Runs the real code from its beginning to a point that was never met.
-    fn discover(&mut self, beginning: Beginning, before: Point, heard: Heard) -> Point {
+    /// Runs the real code from its beginning to a new point.
+    fn discover(&mut self, beginning: RunStart, before: Point, answers: PendingAnswers) -> Point {
         let mut course = Vec::new();
         if before > 0 {
-            course.push((before, heard));
+            course.push((before, answers));
             let mut at = before;
             while self.nodes[at as usize].before > 0 {
                 let node = &self.nodes[at as usize];
-                course.push((node.before, node.heard));
+                course.push((node.before, node.answers));
                 at = node.before;
             }
         }
@@ -262,21 +245,21 @@ impl Runs {
         let mut context = Context::from_waker(Waker::noop());
         let mut polled = run.as_mut().poll(&mut context);
         let mut first = 0;
-        for (point, heard) in course.into_iter().rev() {
-            let asks = &nodes[point as usize].asks;
-            for (index, (request, answer)) in asks.iter().zip(heard).enumerate() {
+        for (point, answers) in course.into_iter().rev() {
+            let open_requests = &nodes[point as usize].open_requests;
+            for (index, (request, answer)) in open_requests.iter().zip(answers).enumerate() {
                 assert!(
-                    polled.is_pending() && recorder.len() == first + asks.len(),
-                    "a run goes on before it has every answer"
+                    polled.is_pending() && recorder.len() == first + open_requests.len(),
+                    "a run continues before it has every answer"
                 );
                 let Some(answer) = answer else {
-                    unreachable!("a run goes on without an answer")
+                    unreachable!("a run continues without an answer")
                 };
                 let (request, item_op) = &requests[*request as usize];
                 recorder.answer(first + index, registry.reply(request, item_op, answer));
                 polled = run.as_mut().poll(&mut context);
             }
-            first += asks.len();
+            first += open_requests.len();
         }
         let end = match polled {
             Poll::Pending => None,
@@ -294,18 +277,18 @@ impl Runs {
             .collect();
         assert!(
             asked.len() <= AT_ONCE && (end.is_some() || !asked.is_empty()),
-            "{} requests at once",
+            "{} concurrent requests",
             asked.len()
         );
-        let asks = asked
+        let open_requests = asked
             .into_iter()
             .map(|request| self.number(request))
             .collect();
         self.nodes.push(RunNode {
             beginning,
             before,
-            heard,
-            asks,
+            answers,
+            open_requests,
             end,
         });
         u32::try_from(self.nodes.len() - 1).unwrap_or_else(|_| unreachable!("too many points"))
@@ -331,7 +314,7 @@ impl Runs {
         number
     }
 
-    /// Whether the real code finds nothing to do about a primary, in the world as it is.
+    /// Whether the real code finds nothing to do for a primary in this state.
     pub(super) fn is_in_step(
         &mut self,
         primary: &Primary,
@@ -351,18 +334,20 @@ impl Runs {
             match plan.as_mut().poll(&mut context) {
                 Poll::Ready(Ok(plan)) if plan.in_step => return Ok(()),
                 Poll::Ready(Ok(plan)) => {
-                    return Err(format!("a second plan finds work to do: {plan}"));
+                    return Err(format!(
+                        "a second pass would still change something: {plan}"
+                    ));
                 }
                 Poll::Ready(Err(failure)) => return Err(failure.chain()),
                 Poll::Pending if recorder.len() == answered => {
-                    return Err("a plan waits for nothing".to_owned());
+                    return Err("a plan waits without a request".to_owned());
                 }
                 Poll::Pending => {}
             }
             while let Some(request) = recorder.request(answered) {
                 let item_op = registry.item_op(&request, |_, _| 0);
                 let ItemOp::Read(row) = item_op else {
-                    return Err(format!("a plan writes: {request:?}"));
+                    return Err(format!("a plan sends a write: {request:?}"));
                 };
                 let reply = registry.reply(&request, &item_op, super::state::read(row_states, row));
                 recorder.answer(answered, reply);

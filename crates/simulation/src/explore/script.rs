@@ -1,4 +1,4 @@
-//! What the client does, and what may go wrong meanwhile.
+//! The client's steps in each search, and the faults that may occur.
 
 use serde_json::{Value, json};
 
@@ -8,31 +8,27 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::{Entity, EntityKey, Job, job};
 use evenkeel_storage::{IfMatch, TableOperation};
 
-/// One search: a client's steps, and how much may go wrong.
+/// One search: the steps of a client, and the budget of faults.
 #[derive(Debug, Clone, Copy)]
 pub struct Script {
-    /// What the client does, in words.
     pub client: &'static str,
-    /// What goes wrong, in words.
     pub wrong: &'static str,
     pub(super) steps: &'static [ScriptStep],
     pub(super) budget: Budget,
-    /// Whether there is a view of a view: rows that are derived from the employee are primaries.
+    /// Whether there is a view of a view, so that rows derived from the employee are primaries, too.
     chained: bool,
 }
 
 impl Script {
-    /// The catalog's.
     pub(super) fn shape(&self) -> Shape {
         Shape {
             chain: self.chained,
-            // Two passes have enough rows without.
+            // With two passes there are enough rows already.
             apart: self.chained,
             ..Shape::default()
         }
     }
 
-    /// Every primary.
     pub(super) fn primaries(&self) -> impl Iterator<Item = Primary> {
         let manager = ("Managers", "managers", "p_r");
         [("Employees", "p", "r")]
@@ -45,26 +41,19 @@ impl Script {
     }
 }
 
-/// One step of the client, about the one employee there is.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ScriptStep {
-    /// Writes the employee with this e-mail address.
     Write(&'static str),
-    /// Writes the employee, who is a manager with this last name.
     Manager(&'static str),
-    /// Deletes the employee.
     Remove,
-    /// Sends a sync.
     Sync,
-    /// Sends a put of the employee with this last name.
     Put(&'static str),
-    /// Sends a delete.
     Delete,
 }
 
 use ScriptStep::{Delete, Manager, Put, Remove, Sync, Write};
 
-/// What the client does: a message follows every change of its own.
+/// The client's steps. A message follows each change that it makes itself.
 const STEPS: [(&str, &[ScriptStep]); 6] = [
     ("created, changed", &[Write("a"), Sync, Write("b"), Sync]),
     ("created, deleted", &[Write("a"), Sync, Remove, Sync]),
@@ -80,7 +69,7 @@ const STEPS: [(&str, &[ScriptStep]); 6] = [
     ("put twice by jobs", &[Put("a"), Put("b")]),
 ];
 
-/// The same about a manager, whose row has a view of its own.
+/// Steps for a manager, whose row has a view of its own.
 const CHAINED_STEPS: [(&str, &[ScriptStep]); 2] = [
     (
         "a manager created, renamed",
@@ -92,7 +81,7 @@ const CHAINED_STEPS: [(&str, &[ScriptStep]); 2] = [
     ),
 ];
 
-/// What goes wrong: crashes, leases, silences, late requests; and how many races are lost at most.
+/// The budgets: crashes, leases, lost answers, late requests, and the maximum number of lost races.
 const BUDGETS: [(&str, Budget); 7] = [
     ("nothing", budget(0, 0, 0, 0, 4)),
     ("a crash", budget(1, 0, 0, 0, 2)),
@@ -103,7 +92,7 @@ const BUDGETS: [(&str, Budget); 7] = [
     ("a lost lease and a late request", budget(0, 1, 0, 1, 1)),
 ];
 
-/// How many of these go wrong in a chain: two passes have many more moments than one.
+/// Number of budgets that are used with a view of a view. Two passes have many more states than one.
 const CHAINED_BUDGETS: usize = 2;
 
 const fn budget(crashes: u8, leases: u8, silences: u8, late: u8, races: u8) -> Budget {
@@ -116,7 +105,7 @@ const fn budget(crashes: u8, leases: u8, silences: u8, late: u8, races: u8) -> B
     }
 }
 
-/// Every search: all that the client may do with all that may go wrong.
+/// All searches: each list of steps with each budget.
 pub fn scripts() -> impl Iterator<Item = Script> {
     let single = STEPS.into_iter().map(|steps| (steps, BUDGETS.len(), false));
     let chained = CHAINED_STEPS.map(|steps| (steps, CHAINED_BUDGETS, true));
@@ -133,7 +122,6 @@ pub fn scripts() -> impl Iterator<Item = Script> {
     })
 }
 
-/// Where the employee lies.
 fn key() -> EntityKey {
     of("p", "r")
 }
@@ -143,7 +131,6 @@ fn of(pk: &str, rk: &str) -> EntityKey {
 }
 
 impl ScriptStep {
-    /// What the client does itself.
     pub(super) fn operation(self) -> Option<TableOperation> {
         match self {
             Self::Write(email) => Some(TableOperation::InsertOrReplace(
@@ -159,7 +146,6 @@ impl ScriptStep {
         }
     }
 
-    /// The job that it sends.
     pub(super) fn job(self) -> Option<Job> {
         let message = match self {
             Self::Write(_) | Self::Manager(_) | Self::Remove => return None,

@@ -1,14 +1,15 @@
-//! The search: depth first over all states, each once, with a check after every step and a judgement at every end.
+//! The search: depth first over all states, each once. The invariant is checked after every step, and the derived data
+//! at every end.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 
 use foldhash::quality::FixedState;
 
-use super::runs::{AT_ONCE, Beginning, RunEnd, Runs};
+use super::runs::{AT_ONCE, RunEnd, RunStart, Runs};
 use super::script::Script;
 use super::state::{
-    How, IDLE, LATE, MESSAGES, Move, NO_MAIL, SearchState, WORKERS, WorkerState, read,
+    IDLE, LATE, MESSAGES, Move, NO_MESSAGE, RequestFate, SearchState, WORKERS, WorkerState, read,
 };
 use super::tiny::{ItemOp, RequestAnswer, RowStates};
 use crate::oracle;
@@ -17,38 +18,33 @@ use evenkeel_engine::Work;
 use evenkeel_storage::Rng as _;
 use evenkeel_storage::system::SeededRng;
 
-/// Second looks that ask for second looks must end: an era is half an hour.
+/// Rechecks that queue rechecks must come to an end. An era is half an hour.
 const LAST_ERA: u8 = 12;
 
-/// How a search went.
 #[derive(Debug, Clone, Default)]
-pub struct Explored {
-    /// Steps, each out of a state that was met once.
+pub struct SearchReport {
     pub executions: u64,
-    /// States.
     pub states: u64,
-    /// Whether the search came to its end: every state was met.
+    /// Whether every state was visited.
     pub complete: bool,
-    /// Whole interleavings that they make up, where the search came to its end.
+    /// Number of complete interleavings, if the search is complete.
     pub interleavings: f64,
-    /// Steps that were not gone on from, since they lost more races than the script has.
+    /// Steps that were not continued, because they exceeded the script's budget of lost races.
     pub cut: u64,
-    /// States in which all is done.
     pub ends: u64,
     /// Points of runs, each found by running the real code.
     pub points: u64,
-    /// Steps of the longest interleaving.
     pub longest: usize,
-    /// What was wrong, and the steps that led there.
+    /// The first violation, with the steps that led to it.
     pub violation: Option<(String, Vec<String>)>,
 }
 
-struct Frame {
+struct SearchFrame {
     state: SearchState,
     hash: u64,
     moves: Vec<Move>,
     next: usize,
-    /// Whole interleavings from here on, as far as known.
+    /// Complete interleavings from here on, as far as known.
     ways: f64,
 }
 
@@ -56,17 +52,16 @@ struct Search {
     script: Script,
     runs: Runs,
     hasher: FixedState,
-    /// Every state that was gone on from, and how many interleavings go on from it.
+    /// Every continued state, with the number of interleavings from it.
     met: HashMap<u64, f64, FixedState>,
-    /// Shuffles what is tried first.
     rng: Option<SeededRng>,
     judged: HashSet<RowStates>,
-    explored: Explored,
+    explored: SearchReport,
 }
 
-/// Searches a script to its end, or to this many executions. With a seed, what is tried first is up to chance: where
-/// there is no time for all, many short searches see more than one long one.
-pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> Explored {
+/// Searches a script completely, or up to `most` executions. A seed shuffles the order of the moves: if there is no
+/// time for all of them, many short searches visit more different states than one long search.
+pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> SearchReport {
     let mut search = Search {
         script: *script,
         runs: Runs::new(catalog(script.shape())),
@@ -74,7 +69,7 @@ pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> Explored {
         met: HashMap::with_hasher(FixedState::with_seed(0)),
         rng: seed.map(SeededRng::new),
         judged: HashSet::new(),
-        explored: Explored::default(),
+        explored: SearchReport::default(),
     };
     search.run(most);
     search.explored.points = search.runs.points() as u64;
@@ -87,7 +82,7 @@ impl Search {
         let start = SearchState::new(self.script.budget);
         let hash = self.hasher.hash_one(start);
         let moves = self.moves(&start);
-        let mut stack = vec![Frame {
+        let mut stack = vec![SearchFrame {
             state: start,
             hash,
             moves,
@@ -135,7 +130,7 @@ impl Search {
                     return self.violated(&stack, wrong);
                 }
             }
-            stack.push(Frame {
+            stack.push(SearchFrame {
                 state: after,
                 hash,
                 moves,
@@ -146,7 +141,7 @@ impl Search {
         }
     }
 
-    fn violated(&mut self, stack: &[Frame], wrong: String) {
+    fn violated(&mut self, stack: &[SearchFrame], wrong: String) {
         let steps = stack.iter().filter_map(|frame| {
             Some(self.show(&frame.state, *frame.moves.get(frame.next.checked_sub(1)?)?))
         });
@@ -154,7 +149,6 @@ impl Search {
         self.explored.violation = Some((wrong, steps));
     }
 
-    /// Everything that may happen next.
     fn moves(&self, state: &SearchState) -> Vec<Move> {
         let mut moves = Vec::with_capacity(12);
         if usize::from(state.step) < self.script.steps.len() {
@@ -187,16 +181,16 @@ impl Search {
             }
             for (index, request) in self
                 .runs
-                .asks(busy.at)
+                .open_requests(busy.at)
                 .iter()
                 .enumerate()
-                .filter(|(index, _)| busy.heard[*index].is_none())
+                .filter(|(index, _)| busy.answers[*index].is_none())
             {
                 let ask = small(index);
                 moves.push(Move::Ask {
                     worker,
                     ask,
-                    how: How::Answered,
+                    how: RequestFate::Answered,
                 });
                 if matches!(self.runs.item_op(*request), ItemOp::Read(_)) {
                     continue;
@@ -205,25 +199,25 @@ impl Search {
                     moves.push(Move::Ask {
                         worker,
                         ask,
-                        how: How::AnswerLost,
+                        how: RequestFate::AnswerLost,
                     });
                     moves.push(Move::Ask {
                         worker,
                         ask,
-                        how: How::RequestLost,
+                        how: RequestFate::RequestLost,
                     });
                 }
                 if room {
                     moves.push(Move::Ask {
                         worker,
                         ask,
-                        how: How::Late,
+                        how: RequestFate::Late,
                     });
                     if state.left.crashes > 0 {
                         moves.push(Move::Ask {
                             worker,
                             ask,
-                            how: How::LateFromCrash,
+                            how: RequestFate::LateFromCrash,
                         });
                     }
                 }
@@ -255,7 +249,7 @@ impl Search {
         moves
     }
 
-    /// Makes a step. What is wrong afterwards, in words.
+    /// Makes a step. The error describes a violation.
     fn make(&mut self, before: &SearchState, step: Move) -> Result<Option<SearchState>, String> {
         let mut state = *before;
         match step {
@@ -280,19 +274,19 @@ impl Search {
                 let taken = &mut state.mail[usize::from(mail)];
                 taken.hidden = true;
                 taken.deliveries += 1;
-                let Beginning {
+                let RunStart {
                     work,
                     again,
                     enqueued,
                     era,
-                } = Beginning {
+                } = RunStart {
                     work: taken.work,
                     again: taken.deliveries > 1,
                     enqueued: taken.enqueued,
                     era: state.era,
                 };
                 let delivery = taken.deliveries;
-                let at = self.runs.begin(Beginning {
+                let at = self.runs.begin(RunStart {
                     work,
                     again,
                     enqueued,
@@ -341,7 +335,7 @@ impl Search {
                 state.late = [0; LATE];
                 state.era += 1;
                 if state.era > LAST_ERA {
-                    return Err("second looks never end".to_owned());
+                    return Err("rechecks do not come to an end".to_owned());
                 }
             }
         }
@@ -354,22 +348,22 @@ impl Search {
         state: &mut SearchState,
         worker: usize,
         ask: usize,
-        how: How,
+        how: RequestFate,
     ) -> RequestAnswer {
         let busy = state.workers[worker];
-        let request = self.runs.asks(busy.at)[ask];
+        let request = self.runs.open_requests(busy.at)[ask];
         let answer = match how {
-            How::Answered => self.execute(state, request),
-            How::AnswerLost => {
+            RequestFate::Answered => self.execute(state, request),
+            RequestFate::AnswerLost => {
                 state.left.silences -= 1;
                 self.execute(state, request);
                 RequestAnswer::Silence
             }
-            How::RequestLost => {
+            RequestFate::RequestLost => {
                 state.left.silences -= 1;
                 RequestAnswer::Silence
             }
-            How::Late | How::LateFromCrash => {
+            RequestFate::Late | RequestFate::LateFromCrash => {
                 state.left.late -= 1;
                 if let Some(place) = state.late.iter_mut().find(|late| **late == 0) {
                     *place = request + 1;
@@ -377,21 +371,21 @@ impl Search {
                 RequestAnswer::Silence
             }
         };
-        if how == How::LateFromCrash {
+        if how == RequestFate::LateFromCrash {
             state.left.crashes -= 1;
             crash(state, worker);
             return answer;
         }
         let busy = &mut state.workers[worker];
-        busy.heard[ask] = Some(answer);
+        busy.answers[ask] = Some(answer);
         if busy
-            .heard
+            .answers
             .iter()
-            .take(self.runs.asks(busy.at).len())
+            .take(self.runs.open_requests(busy.at).len())
             .all(Option::is_some)
         {
-            busy.at = self.runs.next(busy.at, busy.heard);
-            busy.heard = [None; AT_ONCE];
+            busy.at = self.runs.next(busy.at, busy.answers);
+            busy.answers = [None; AT_ONCE];
         }
         answer
     }
@@ -421,20 +415,20 @@ impl Search {
             .mail
             .iter()
             .filter(|mail| mail.there)
-            .fold(0, |all, mail| all | self.runs.looks_at(mail.work));
+            .fold(0, |all, mail| all | self.runs.rechecked_rows(mail.work));
         if derived & !listed & !queued == 0 {
             Ok(())
         } else {
-            Err("an item exists that is neither listed nor queued".to_owned())
+            Err("an item is neither listed nor queued".to_owned())
         }
     }
 
-    /// Everything is as the primary says, by a second implementation; and the real code finds nothing to do.
+    /// Checks that derived data equals a second computation, and that the real code finds nothing to do.
     fn judge(&mut self, state: &SearchState) -> Result<(), String> {
         if state.mail.iter().any(|mail| mail.there)
             || usize::from(state.step) < self.script.steps.len()
         {
-            return Err("nothing can go on, and not all is done".to_owned());
+            return Err("nothing can happen any more, but messages are left".to_owned());
         }
         if !self.judged.insert(state.row_states) {
             return Ok(());
@@ -448,11 +442,10 @@ impl Search {
             .try_for_each(|primary| self.runs.is_in_step(&primary, &state.row_states))
     }
 
-    /// A step in words.
     fn show(&self, state: &SearchState, step: Move) -> String {
         let about = |worker: u8| {
             let busy = &state.workers[usize::from(worker)];
-            if busy.mail == NO_MAIL {
+            if busy.mail == NO_MESSAGE {
                 "-".to_owned()
             } else {
                 format!("message {}, delivery {}", busy.mail, busy.delivery)
@@ -465,13 +458,14 @@ impl Search {
             ),
             Move::Take { mail, .. } => {
                 format!(
-                    "a worker gets message {mail}: {}",
+                    "a worker receives message {mail}: {}",
                     self.runs.show_work(state.mail[usize::from(mail)].work)
                 )
             }
             Move::Ask { worker, ask, how } => {
-                let request =
-                    self.runs.asks(state.workers[usize::from(worker)].at)[usize::from(ask)];
+                let request = self
+                    .runs
+                    .open_requests(state.workers[usize::from(worker)].at)[usize::from(ask)];
                 format!(
                     "the worker with {}: {how:?}: {}",
                     about(worker),
@@ -487,7 +481,7 @@ impl Search {
             }
             Move::Crash { worker } => format!("the worker with {} crashes", about(worker)),
             Move::LoseLease { worker } => format!(
-                "the worker with {} loses its lease unnoticed",
+                "the worker with {} loses its lease without noticing",
                 about(worker)
             ),
             Move::Arrive { late } => format!(

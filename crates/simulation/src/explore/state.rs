@@ -1,109 +1,108 @@
-//! A state of the tiny world: rows, messages, workers, requests on their way, and what may still go wrong.
+//! A state of the tiny world: rows, messages, workers, requests in flight, and the remaining budget of faults.
 
-use super::runs::{AT_ONCE, Heard, Point};
+use super::runs::{AT_ONCE, PendingAnswers, Point};
 use super::tiny::{RequestAnswer, RowStates};
 
-/// Workers.
 pub(super) const WORKERS: usize = 3;
-/// Most messages at once, second looks included.
 pub(super) const MESSAGES: usize = 10;
-/// Most requests on their way at once.
 pub(super) const LATE: usize = 2;
 
-/// How often what may go wrong.
+/// How often each fault may still occur.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct Budget {
-    /// Workers that stop at any moment; their request may still be on its way.
+    /// Crashes of workers at any moment. Their request may still be in flight.
     pub(super) crashes: u8,
-    /// Leases that end while a worker works on, unnoticed.
+    /// Leases that end during a run without the worker's knowledge.
     pub(super) leases: u8,
     /// Requests without an answer, executed or not.
     pub(super) silences: u8,
-    /// Races that are lost: conditions that fail.
+    /// Lost races, that is, failed conditions.
     pub(super) races: u8,
     /// Requests that arrive after their sender gave them up.
     pub(super) late: u8,
 }
 
-/// A message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Mail {
-    /// Whether there is one.
+pub(super) struct QueuedMessage {
     pub(super) there: bool,
     pub(super) hidden: bool,
     pub(super) work: u16,
-    /// How often it was got.
+    /// Dequeue count.
     pub(super) deliveries: u8,
     pub(super) enqueued: u8,
-    /// The era from which on it is visible.
+    /// The era in which it becomes visible.
     pub(super) from: u8,
 }
 
-/// A worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WorkerState {
-    /// Where its run is; 0 where it has none.
+    /// The point of its run; 0 if it has none.
     pub(super) at: Point,
-    /// What it has heard of what it asks there.
-    pub(super) heard: Heard,
-    /// Its message; beyond all where that is gone.
+    pub(super) answers: PendingAnswers,
+    /// The slot of its message, or `NO_MESSAGE` if that was deleted.
     pub(super) mail: u8,
-    /// Which delivery of it.
     pub(super) delivery: u8,
 }
 
-/// A worker with nothing to do.
 pub(super) const IDLE: WorkerState = WorkerState {
     at: 0,
-    heard: [None; AT_ONCE],
+    answers: [None; AT_ONCE],
     mail: 0,
     delivery: 0,
 };
-/// The message of a worker whose message is gone.
-pub(super) const NO_MAIL: u8 = u8::MAX;
+/// The message of a worker was deleted.
+pub(super) const NO_MESSAGE: u8 = u8::MAX;
 
-/// A state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct SearchState {
     pub(super) row_states: RowStates,
-    pub(super) mail: [Mail; MESSAGES],
+    pub(super) mail: [QueuedMessage; MESSAGES],
     pub(super) workers: [WorkerState; WORKERS],
-    /// Requests on their way; 0 for none, else one more than the number.
+    /// Requests in flight: 0 for none, else the number plus one.
     pub(super) late: [u32; LATE],
-    /// Steps that the client has taken.
     pub(super) step: u8,
     pub(super) era: u8,
     pub(super) left: Budget,
 }
 
-/// How a request goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum RequestFate {
     Answered,
-    /// Executed; the answer is lost.
     AnswerLost,
-    /// Not executed.
     RequestLost,
-    /// On its way; its sender gives it up.
+    /// In flight; the sender gives it up.
     Late,
-    /// On its way; its sender crashes.
+    /// In flight; the sender crashes.
     LateFromCrash,
 }
 
-/// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Move {
     Client,
-    Take { worker: u8, mail: u8 },
-    Ask { worker: u8, ask: u8, how: How },
-    Settle { worker: u8 },
-    Crash { worker: u8 },
-    LoseLease { worker: u8 },
-    Arrive { late: u8 },
+    Take {
+        worker: u8,
+        mail: u8,
+    },
+    Ask {
+        worker: u8,
+        ask: u8,
+        how: RequestFate,
+    },
+    Settle {
+        worker: u8,
+    },
+    Crash {
+        worker: u8,
+    },
+    LoseLease {
+        worker: u8,
+    },
+    Arrive {
+        late: u8,
+    },
     TimePasses,
 }
 
-/// What a read finds.
 pub(super) fn read(row_states: &RowStates, row: u8) -> RequestAnswer {
     let row_state = row_states[usize::from(row)];
     if row_state.content == 0 {
@@ -117,7 +116,7 @@ impl SearchState {
     pub(super) fn new(left: Budget) -> Self {
         Self {
             row_states: RowStates::default(),
-            mail: [Mail::default(); MESSAGES],
+            mail: [QueuedMessage::default(); MESSAGES],
             workers: [IDLE; WORKERS],
             late: [0; LATE],
             step: 0,
@@ -126,9 +125,9 @@ impl SearchState {
         }
     }
 
-    /// Puts a message. Of second looks that nobody sees yet and that are alike, one is enough.
+    /// Puts a message. Equal rechecks that are not visible yet are merged into one.
     pub(super) fn put(&mut self, work: u16, from: u8) {
-        let waits = |mail: &Mail| {
+        let waits = |mail: &QueuedMessage| {
             mail.there && mail.work == work && mail.from == from && mail.enqueued == self.era
         };
         if from > self.era && self.mail.iter().any(waits) {
@@ -137,7 +136,7 @@ impl SearchState {
         let Some(place) = self.mail.iter_mut().find(|mail| !mail.there) else {
             unreachable!("more than {MESSAGES} messages")
         };
-        *place = Mail {
+        *place = QueuedMessage {
             there: true,
             hidden: false,
             work,
@@ -147,24 +146,23 @@ impl SearchState {
         };
     }
 
-    /// A message is gone: a worker that still has it has nothing to settle.
+    /// Deletes a message. A worker that still holds it has nothing to settle.
     pub(super) fn delete(&mut self, mail: u8) {
-        self.mail[usize::from(mail)] = Mail::default();
+        self.mail[usize::from(mail)] = QueuedMessage::default();
         for worker in &mut self.workers {
             if worker.at > 0 && worker.mail == mail {
-                worker.mail = NO_MAIL;
+                worker.mail = NO_MESSAGE;
             }
         }
     }
 
-    /// Whether a worker's receipt is good.
+    /// Whether a worker's pop receipt is valid.
     pub(super) fn holds(&self, worker: usize) -> bool {
         let busy = &self.workers[worker];
-        busy.mail != NO_MAIL && self.mail[usize::from(busy.mail)].deliveries == busy.delivery
+        busy.mail != NO_MESSAGE && self.mail[usize::from(busy.mail)].deliveries == busy.delivery
     }
 
-    /// Workers are alike, and so are places of messages and of requests on their way: states that differ in their
-    /// order alone are one.
+    /// Sorts workers, messages and requests in flight, because states that differ only in their order are equivalent.
     pub(super) fn in_order(mut self) -> Self {
         for at in 1..MESSAGES {
             let mut at = at;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Executions of each search in an ordinary test: `simulate --explore` goes to their ends.
+/// Executions per search in an ordinary test. `simulate --explore` completes the searches.
 const MOST: u64 = 3_000;
 
 fn search(client: &str, wrong: &str) -> Script {
@@ -28,7 +28,7 @@ fn every_step_keeps_the_invariant_and_every_end_is_right() {
 }
 
 #[test]
-fn a_search_to_its_end_sees_every_state_whatever_comes_first() {
+fn a_complete_search_visits_every_state_in_any_order() {
     let script = search("created, deleted", "nothing");
     let (one, other) = (
         explore(&script, u64::MAX, None),

@@ -1,5 +1,5 @@
-//! The tiny world: a handful of rows, and requests as the search knows them. Every value that the program ever
-//! wrote has a number, so that a state of the world is a few words, and a step a few comparisons.
+//! The tiny world: a few rows, and compact requests for the search. Every value that the program ever wrote has a
+//! number, so that a state is a few words and a step is a few comparisons.
 
 use std::collections::HashMap;
 
@@ -10,75 +10,59 @@ use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, ItemAddress, Row, TableName};
 use evenkeel_storage::{ErrorClass, IfMatch, Missing, TableOperation};
 
-/// Most rows there can be.
 pub(super) const ROWS: usize = 6;
 
-/// One row. Its version rises with every write and never falls, so that no ETag comes twice.
+/// One row. Its version rises with every write and never falls, so that no ETag occurs twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct RowState {
-    /// What it holds; 0 for nothing.
+    /// Number of its content; 0 if the row is absent.
     pub(super) content: u16,
-    /// Its ETag.
     pub(super) version: u8,
-    /// When it was last written.
     pub(super) era: u8,
 }
 
-/// All rows.
 pub(super) type RowStates = [RowState; ROWS];
 
-/// A set of rows.
 pub(super) type Rows = u8;
 
-/// A request as the search knows it.
 #[derive(Debug, Clone)]
 pub(super) enum ItemOp {
-    /// Reads a row, whole or in part.
     Read(u8),
-    /// Writes rows, all or none.
     Write(Vec<RowWrite>),
-    /// Queues a second look at these rows; which work that is.
     Recheck(u16),
 }
 
-/// One write of one row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowWrite {
     row: u8,
-    /// What it will hold; 0 for nothing.
+    /// Number of the new content; 0 deletes the row.
     content: u16,
     merges: bool,
-    over: Over,
+    over: WriteCondition,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Over {
+enum WriteCondition {
     Nothing,
     Anything,
     Something,
     Version(u8),
-    /// An ETag of another row, or of none: it never matches.
+    /// An ETag of another row, or of none. It never matches.
     Never,
 }
 
-/// What a request is answered with, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RequestAnswer {
-    /// No such row.
     Absent,
-    /// The row.
     Found(RowState),
-    /// Written; the version of each of at most four rows.
+    /// The new versions of up to four rows.
     Written([u8; 4]),
-    /// Queued.
     Queued,
-    /// The row is there already, is at another ETag, or is absent.
+    /// The row exists already, has another ETag, or is absent.
     Refused(WriteRefusal, u8),
-    /// No answer.
     Silence,
 }
 
-/// Why a write is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum WriteRefusal {
     Exists,
@@ -86,17 +70,15 @@ pub(super) enum WriteRefusal {
     Gone,
 }
 
-/// What is known of a content.
 #[derive(Debug, Default)]
 struct KnownContent {
     entity: Option<Entity>,
-    /// Whether it is an item.
+    /// Whether it is a derived item.
     derived: bool,
-    /// The rows that it lists, where it is a footprint.
+    /// The rows that it lists, if it is a footprint.
     lists: Rows,
 }
 
-/// The numbers of everything.
 pub(super) struct Registry {
     rows: Vec<(TableName, EntityKey)>,
     contents: Vec<KnownContent>,
@@ -112,7 +94,6 @@ impl Registry {
         }
     }
 
-    /// The number of a row.
     pub(super) fn row(&mut self, table: &TableName, key: &EntityKey) -> u8 {
         let known = self
             .rows
@@ -130,7 +111,6 @@ impl Registry {
         u8::try_from(at).unwrap_or(u8::MAX)
     }
 
-    /// The number of a content.
     pub(super) fn content(&mut self, table: &TableName, entity: &Entity) -> u16 {
         let name = format!("{table} {entity:?}");
         if let Some(known) = self.by_entity.get(&name) {
@@ -166,8 +146,7 @@ impl Registry {
         1 << self.row(&evenkeel_account::company::table(table), key)
     }
 
-    /// The rows that a second look looks at.
-    pub(super) fn looked_at(&mut self, recheck: &Recheck) -> Rows {
+    pub(super) fn rows_of_recheck(&mut self, recheck: &Recheck) -> Rows {
         let bits = recheck
             .items
             .iter()
@@ -178,7 +157,6 @@ impl Registry {
             .fold(0, |all, bit| all | bit)
     }
 
-    /// What a row is called and holds.
     pub(super) fn show(&self, row: usize, row_state: RowState) -> String {
         let Some((table, key)) = self.rows.get(row) else {
             return String::new();
@@ -194,7 +172,6 @@ impl Registry {
         format!("{table}{key} v{}: {held}", row_state.version)
     }
 
-    /// The rows as a store would return them, by table.
     pub(super) fn tables(
         &self,
         row_states: &RowStates,
@@ -211,7 +188,6 @@ impl Registry {
         tables
     }
 
-    /// The items that exist, and those that footprints list.
     pub(super) fn derived_and_listed(&self, row_states: &RowStates) -> (Rows, Rows) {
         row_states
             .iter()
@@ -225,7 +201,7 @@ impl Registry {
             })
     }
 
-    /// A request in the search's words. `recheck` numbers the work of a second look.
+    /// Converts a request. `recheck` numbers the work of a recheck.
     pub(super) fn item_op(
         &mut self,
         request: &StoreRequest,
@@ -249,27 +225,26 @@ impl Registry {
         }
     }
 
-    /// A write in the search's words.
     pub(super) fn row_write(&mut self, table: &TableName, operation: &TableOperation) -> RowWrite {
         let row = self.row(table, operation.key());
         let content = operation
             .entity()
             .map_or(0, |entity| self.content(table, entity));
         let over = |condition: &IfMatch| match condition {
-            IfMatch::Any => Over::Something,
+            IfMatch::Any => WriteCondition::Something,
             IfMatch::Matches(etag) => {
                 let version = etag
                     .as_str()
                     .split_once('.')
                     .filter(|(at, _)| *at == row.to_string())
                     .and_then(|(_, v)| v.parse().ok());
-                version.map_or(Over::Never, Over::Version)
+                version.map_or(WriteCondition::Never, WriteCondition::Version)
             }
         };
         let (merges, over) = match operation {
-            TableOperation::Insert(_) => (false, Over::Nothing),
-            TableOperation::InsertOrReplace(_) => (false, Over::Anything),
-            TableOperation::InsertOrMerge(_) => (true, Over::Anything),
+            TableOperation::Insert(_) => (false, WriteCondition::Nothing),
+            TableOperation::InsertOrReplace(_) => (false, WriteCondition::Anything),
+            TableOperation::InsertOrMerge(_) => (true, WriteCondition::Anything),
             TableOperation::Replace(_, condition) | TableOperation::Delete(_, condition) => {
                 (false, over(condition))
             }
@@ -283,7 +258,6 @@ impl Registry {
         }
     }
 
-    /// Executes a write.
     pub(super) fn write(
         &mut self,
         row_states: &mut RowStates,
@@ -296,15 +270,20 @@ impl Registry {
             let row_state = row_states[usize::from(row_write.row)];
             let present = row_state.content > 0;
             let refusal = match row_write.over {
-                Over::Nothing if present => Some(WriteRefusal::Exists),
-                Over::Something | Over::Version(_) | Over::Never if !present => {
+                WriteCondition::Nothing if present => Some(WriteRefusal::Exists),
+                WriteCondition::Something | WriteCondition::Version(_) | WriteCondition::Never
+                    if !present =>
+                {
                     Some(WriteRefusal::Gone)
                 }
-                Over::Version(version) if version != row_state.version => {
+                WriteCondition::Version(version) if version != row_state.version => {
                     Some(WriteRefusal::Changed)
                 }
-                Over::Never => Some(WriteRefusal::Changed),
-                Over::Nothing | Over::Anything | Over::Something | Over::Version(_) => None,
+                WriteCondition::Never => Some(WriteRefusal::Changed),
+                WriteCondition::Nothing
+                | WriteCondition::Anything
+                | WriteCondition::Something
+                | WriteCondition::Version(_) => None,
             };
             if let Some(refusal) = refusal {
                 *row_states = before;
@@ -340,7 +319,6 @@ impl Registry {
         }
     }
 
-    /// A row as a store would return it.
     fn read(&self, row: usize, row_state: RowState, select: Option<&[String]>) -> Option<Row> {
         let mut entity = self
             .contents
@@ -358,7 +336,7 @@ impl Registry {
         })
     }
 
-    /// An answer as the program hears it.
+    /// The answer as the program gets it.
     pub(super) fn reply(
         &self,
         request: &StoreRequest,

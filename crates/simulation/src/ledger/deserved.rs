@@ -1,4 +1,4 @@
-//! Whether a poison message deserves its place.
+//! Checks that each poison message has a valid reason.
 
 use base64::Engine as _;
 use serde_json::Value;
@@ -9,10 +9,9 @@ use crate::oracle::escaped;
 use evenkeel_account::{REFUSED, ROW_REFUSED};
 use evenkeel_engine::Recheck;
 
-/// What no key is taken by in these worlds.
+/// Causes of a key conflict that do not occur in these worlds.
 const NEVER_MET: [&str; 2] = ["a row that evenkeel did not write", "the list of view"];
 
-/// What a poison message says.
 pub(crate) struct PoisonReport {
     pub(crate) reason: String,
     pub(crate) error: String,
@@ -21,7 +20,6 @@ pub(crate) struct PoisonReport {
     pub(crate) body: String,
 }
 
-/// Reads a poison message.
 pub(crate) fn poison(text: &str) -> Result<PoisonReport, String> {
     let bytes = base64::engine::general_purpose::STANDARD
         .decode(text)
@@ -29,7 +27,7 @@ pub(crate) fn poison(text: &str) -> Result<PoisonReport, String> {
     let json: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     let field = |name: &str| json.get(name).and_then(Value::as_str).map(str::to_owned);
     let needed =
-        |name: &str| field(name).ok_or_else(|| format!("a poison message without {name}: {json}"));
+        |name: &str| field(name).ok_or_else(|| format!("poison message without {name}: {json}"));
     Ok(PoisonReport {
         reason: needed("reason")?,
         error: needed("error")?,
@@ -40,7 +38,7 @@ pub(crate) fn poison(text: &str) -> Result<PoisonReport, String> {
 }
 
 impl Ledger {
-    /// Takes in a poison message; what is wrong with it, in words.
+    /// Records a poison message. The error describes a violation.
     pub(super) fn poisoned(
         &mut self,
         text: &str,
@@ -52,7 +50,7 @@ impl Ledger {
             let id = (poison.queue.clone(), entry);
             let Some(entry) = self.messages.get_mut(&id) else {
                 return Err(format!(
-                    "poison of a message that nobody sent: {}",
+                    "poison message of an unknown message: {}",
                     poison.message_id
                 ));
             };
@@ -79,14 +77,15 @@ impl Ledger {
             ("exhausted", expectation) => {
                 *expectation != Expectation::Poison("undecodable") && entry.is_exhausted(max, late)
             }
-            ("expired", _) => entry.is_mortal(),
+            ("expired", _) => entry.can_expire(),
             (reason, Expectation::Poison(expected)) => reason == *expected,
-            // A store refused a request of it for good.
+            // A store has permanently refused a request of the job.
             ("permanent", _) if poison.error.contains(REFUSED) => true,
             ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => {
                 self.is_refused(expectation, &poison.body, history)
             }
-            // An earlier delivery has taken what was staged, and written it; or has found its condition unmet, which holds by now.
+            // An earlier delivery has written and removed the staged content; or it found the condition unmet, which is
+            // met by now.
             (
                 "permanent",
                 Expectation::Job(EntityJob {
@@ -109,7 +108,7 @@ impl Ledger {
             ) if poison.error.contains("was not brought there by this job") => {
                 history.source_present_since(to, first)
             }
-            // It has large values, and where it was to go there are none.
+            // The entity has large values, and its destination does not support them.
             ("permanent", Expectation::Job(EntityJob { op: "move", .. }))
                 if poison.error.contains("no large_entity view has the table") =>
             {
@@ -134,12 +133,12 @@ impl Ledger {
         }
         let deliveries = &entry.deliveries;
         Err(format!(
-            "poisoned without a reason: {} as {}: {}; deliveries {deliveries:?}",
+            "poisoned without a valid reason: {} as {}: {}; deliveries {deliveries:?}",
             poison.message_id, poison.reason, poison.error
         ))
     }
 
-    /// Whether the row that is refused belongs to what a message is about, or to another who has wanted the same key.
+    /// Whether the refused row belongs to the primary of a message, or to another one that wanted the same key.
     fn is_refused(&self, expectation: &Expectation, body: &str, history: &History) -> bool {
         let primary = match expectation {
             Expectation::Job(asked) => Some(asked.key.clone()),
@@ -152,13 +151,13 @@ impl Ledger {
             return false;
         };
         let copy = escaped(&format!("{}_{}", refused.pk, refused.rk));
-        // Whoever is to have what it holds is noted before anything says so.
-        let rival = matches!(expectation, Expectation::Job(asked) if history.brings_a_rival(asked, refused));
+        // A contender is recorded before any write shows that it wants the key.
+        let rival =
+            matches!(expectation, Expectation::Job(asked) if history.writes_rival(asked, refused));
         key == *refused || key.rk.as_str() == copy || history.contested(&key) || rival
     }
 }
 
-/// Whether a job moves its entity to another table.
 fn leaves_its_table(body: &str) -> bool {
     let job: Value = serde_json::from_str(body).unwrap_or_default();
     job.get("to_table")

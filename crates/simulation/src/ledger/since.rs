@@ -1,35 +1,35 @@
-//! What a job may take that was written after it was enqueued, by the services' clocks.
+//! Which writes a job may regard as older than itself, given the services' clocks.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Author, EntityJob, Expectation, JobCondition, Ledger};
 use crate::entry::LedgerEntry;
 
-/// Queues tell times in whole seconds, cut off: what was written within the second of the enqueueing was written
-/// before it, as far as a worker can know.
+/// Queues report times in whole seconds, rounded down. A worker must assume that a write in the second of the
+/// enqueueing was earlier.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 
-/// How far the clocks of two services may be apart, and the second that queues cut off.
+/// Tolerated difference between the clocks of two services, plus the second that queues cut off.
 const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
 
-/// How wrong a worker may be about how far the clocks of two services are apart, right after its start: it has one answer of each, which
-/// may have taken as long as anybody waits, and told its time in whole seconds.
+/// Maximum error of a worker's estimate of the clocks' difference right after its start. It has one answer of each
+/// service. The answer may have taken as long as a sender waits, and its time is in whole seconds.
 const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
 
-/// The last write of an employee, for a delete job.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastWrite<'k> {
     pub(crate) etag: Option<&'k str>,
     pub(crate) at: Timestamp,
-    /// The message on its stamp.
+    /// The message in its stamp.
     pub(crate) by: Option<&'k str>,
-    /// When a client merged last into what that message's job had left: the stamp stays, and tells of the job alone.
+    /// When a client last merged into what that message's job had written. The stamp does not change, and identifies
+    /// only the job.
     pub(crate) merged: Option<Timestamp>,
 }
 
 impl Ledger {
-    /// When a message was enqueued, as far as a row's time can tell. A first delivery allows for clocks that surely differ, and acts; one
-    /// that comes again for as much as they may differ, and does not.
+    /// When a message was enqueued, compared with the time of a row. A first delivery allows for the certain difference
+    /// of the clocks, and acts. A redelivery also allows for the possible difference, and does not act.
     pub(super) fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
         let behind = self.clocks_apart.max(SignedDuration::ZERO);
         let unsure = if entry.deliveries.len() > 1 {
@@ -43,14 +43,15 @@ impl Ledger {
             .unwrap_or(entry.enqueued)
     }
 
-    /// From when on a copy may have been written since a message was enqueued, as far as services tell that agree within ten seconds.
+    /// Earliest time at which a copy may have been written after a message was enqueued, if services agree within ten
+    /// seconds.
     pub(super) fn may_be_copied_after(&self, entry: &LedgerEntry) -> Timestamp {
         let before = self.enqueued_before(entry);
         before.saturating_sub(SERVICES_APART).unwrap_or(before)
     }
 
-    /// Whether a first delivery may take a write for one from before its message was enqueued: the clock of the queues may be ahead of
-    /// that of the tables, unknown to the worker.
+    /// Whether a first delivery may take a write for one before its message was enqueued. The clock of the queues may
+    /// be ahead of that of the tables without the worker's knowledge.
     fn may_seem_before(&self, entry: &LedgerEntry, written: Timestamp) -> bool {
         let ahead = SignedDuration::ZERO
             .saturating_sub(self.clocks_apart)
@@ -61,9 +62,9 @@ impl Ledger {
             .is_ok_and(|since| written < since)
     }
 
-    /// Whether a delivery of a delete job may have deleted an employee, given its last write. Each acts once, and one that is delivered
-    /// again leaves alone what was written since, but by a job that was enqueued before it. What a client has merged in since, every
-    /// delivery leaves alone, whoever wrote the rest.
+    /// Whether a delivery of a delete job may have deleted an employee, given its last write. Each delivery acts at
+    /// most once. A redelivery leaves later writes alone, except those of a job that was enqueued before it. All
+    /// deliveries leave alone what a client has merged in later, whoever wrote the rest.
     pub(crate) fn may_have_deleted(&self, author: &Author, last: LastWrite<'_>) -> bool {
         self.entry(&author.message).is_some_and(|entry| {
             let guarded = match &entry.expectation {
@@ -89,7 +90,6 @@ impl Ledger {
         })
     }
 
-    /// A delivery of a delete job has deleted an employee.
     pub(crate) fn has_deleted(&mut self, author: &Author) {
         for (_, entry) in self
             .messages
@@ -114,7 +114,7 @@ mod tests {
         Timestamp::from_millisecond(1_795_000_000_000 + millis).unwrap()
     }
 
-    /// A put enqueued at 90 s, a delete of the same employee at 100 s. The queues' clock is so many seconds ahead.
+    /// A put enqueued at 90 s, and a delete of the same employee at 100 s. The queues' clock is `ahead` seconds ahead.
     fn ledger(ahead: i64) -> Ledger {
         let key = EntityKey::new("Sales", "1").unwrap();
         let mut ledger = Ledger {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_job_left_is_meant_however_late_and_what_a_client_merged_in_since_is_not() {
+    fn a_delete_covers_late_writes_of_older_jobs_but_not_later_merges() {
         let ledger = ledger(0);
         for delivery in [1, 2] {
             assert!(

@@ -1,4 +1,4 @@
-//! The catalog of the second world.
+//! The catalog of the `patterns` world.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -115,7 +115,6 @@ fn lead() -> Arc<View> {
     })
 }
 
-/// The catalog.
 pub(crate) fn catalog(shape: PatternsShape) -> Catalog {
     let far = || {
         list(

@@ -1,5 +1,5 @@
-//! What must hold in the second world in the end, computed from scratch: without the catalog, templates and patterns, and without
-//! what reads lists, pointers and wide entities in production.
+//! Computes the expected end state of the `patterns` world from scratch, without the catalog, templates and patterns,
+//! and without the readers of lists, pointers and wide entities in production.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use super::script::{ExpectedValues, LARGE_PROPERTIES};
 use super::{FORMER_LARGE, LARGE, LEAD, PatternsShape, SKILLED, TEAM};
 use crate::history::{VERSION, is_continuation};
 use crate::items::{
-    Address, BlobContent, HeldItem, Item, ItemPlace, Properties, Texts, content, held, member,
-    members_of, set_part,
+    Address, BlobContent, HeldItem, Item, ItemPlace, MemberValues, Properties, content, held,
+    member, members_of, set_part,
 };
 use crate::oracle::{Judgement, compare, footprints};
 use crate::world::{Blobs, FinalState};
@@ -20,19 +20,16 @@ use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{EdmValue, Entity, EntityKey, Row};
 use evenkeel_storage::Blob;
 
-/// What is no fault of the program's.
+/// Deviations that are not the program's fault.
 pub(crate) struct Excused<'a> {
     /// Primaries of jobs that have expired, perhaps half-way.
     pub(crate) expired: BTreeSet<Address>,
-    /// What was staged for jobs that lie in the poison queue.
     pub(crate) staged: BTreeSet<&'a str>,
-    /// What the client has said, by version.
     pub(crate) said: &'a BTreeMap<i64, ExpectedValues>,
 }
 
 type Found = BTreeMap<Item, (Address, Properties)>;
 
-/// Compares what is derived, and footprints, with what the primaries say.
 pub(crate) fn judge(
     seen: &FinalState,
     shape: PatternsShape,
@@ -90,10 +87,10 @@ pub(crate) fn judge(
             .into_iter()
             .map(|HeldItem { item, owner, says }| (item, (owner, says))),
     );
-    nobodys_blobs(seen, excused)?;
+    no_orphaned_blobs(seen, excused)?;
     ranges(seen, shape)?;
     compare(
-        "derived data is not what the primaries say",
+        "derived data differs from a second computation",
         &found,
         &wanted,
     )?;
@@ -106,7 +103,6 @@ pub(crate) fn judge(
     Ok(judgement)
 }
 
-/// The items that lie in blobs by themselves.
 fn in_blobs(blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
     let mut items = Vec::new();
     for ((container, name), blob) in blobs
@@ -132,7 +128,6 @@ fn in_blobs(blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
     Ok(items)
 }
 
-/// The entities of a table that are primaries, each from all of its rows.
 fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
     if !matches!(table, "Employees" | "FormerEmployees" | "Teams") {
         return Ok(Vec::new());
@@ -149,8 +144,8 @@ fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
     let mut entities = Vec::new();
     for row in first {
         let mut entity = row.entity.clone();
-        let tokens: Texts = match entity.properties.remove("ek_rows") {
-            None => Texts::new(),
+        let tokens: MemberValues = match entity.properties.remove("ek_rows") {
+            None => MemberValues::new(),
             Some(tokens) => tokens
                 .as_str()
                 .and_then(|tokens| serde_json::from_str(tokens).ok())
@@ -163,11 +158,11 @@ fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
             )
             .map_err(|error| error.to_string())?;
             let part = further.remove(&key).ok_or_else(|| {
-                format!("{table}{key} does not exist, and the first row tells of it")
+                format!("{table}{key} does not exist, but the first row names it")
             })?;
             if part.entity.text("ek_row") != Some(&token) {
                 return Err(format!(
-                    "{table}{key} is of another version than its first row"
+                    "{table}{key} belongs to another version than its first row"
                 ));
             }
             let own = part
@@ -183,11 +178,10 @@ fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
     }
     match further.into_keys().next() {
         None => Ok(entities),
-        Some(key) => Err(format!("{table}{key} is a row of no entity")),
+        Some(key) => Err(format!("{table}{key} belongs to no entity")),
     }
 }
 
-/// What should be listed because of a primary, by the rules of this world.
 fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
     let mut items = Vec::new();
     let (pk, rk) = (entity.key.pk.to_string(), entity.key.rk.to_string());
@@ -228,7 +222,7 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
                     &[pk.clone(), rk.clone()]
                         .into_iter()
                         .chain(version)
-                        .collect::<Texts>(),
+                        .collect::<MemberValues>(),
                 ),
             )
         }));
@@ -257,7 +251,7 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
     items
 }
 
-/// The blobs that a primary points to. Each is there, its own, and what it is to be by its pointer and by what the client said.
+/// The blobs that a primary points to. Each must exist, belong to it, and match its pointer and what the client sent.
 fn values(
     address: &Address,
     entity: &Entity,
@@ -297,7 +291,7 @@ fn values(
                 };
                 let folder = format!("{}/{}/{}/{property}-", table.to_lowercase(), key.pk, key.rk);
                 if within != container || !name.starts_with(&folder) {
-                    return wrong("points to another's blob");
+                    return wrong("points to a blob of another primary");
                 }
                 let Some(blob) = blobs.get(&(within.to_owned(), name.to_owned())) else {
                     return wrong("leads nowhere");
@@ -308,7 +302,7 @@ fn values(
                     || pointer["bytes"] != content.len()
                     || name != format!("{folder}{sha256}")
                 {
-                    return wrong("points to something else than it says");
+                    return wrong("points to a blob with other content");
                 }
                 items.push((
                     ItemPlace::Blob(within.to_owned(), name.to_owned()),
@@ -321,25 +315,24 @@ fn values(
             && (said.whole || said.values.contains_key(property))
             && said.values.get(property) != text.as_ref()
         {
-            return wrong(&format!("is not what the client said, {said:?}"));
+            return wrong(&format!("differs from what the client sent, {said:?}"));
         }
     }
     Ok(items)
 }
 
-/// Blobs that nothing points to: what was staged for a job that is done.
-fn nobodys_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), String> {
+/// Checks that no blob is left over, such as one staged for a job that is done.
+fn no_orphaned_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), String> {
     for (container, name) in seen.blobs.keys() {
         if container == STAGING && !excused.staged.contains(name.as_str()) {
             return Err(format!(
-                "{container}/{name} is left over, and its job is done"
+                "{container}/{name} was not deleted, although its job is done"
             ));
         }
     }
     Ok(())
 }
 
-/// What the lead of a team has set on it.
 fn led(
     seen: &FinalState,
     (table, key): &Address,
@@ -356,7 +349,7 @@ fn led(
     Some(((ItemPlace::Row(table.clone(), team), set_part()), says))
 }
 
-/// Every employee says what the team says that it belongs to, where teams say something; no team says it to itself.
+/// Checks that every employee has the name of its team, if that sets one, and that no team sets its name on itself.
 fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
     let none = Vec::new();
     let rows = |table: &str| seen.tables.get(table).unwrap_or(&none);
@@ -373,12 +366,12 @@ fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
         let owner = row.entity.text("ek_owner_team_name");
         let right = match team {
             Some(team) => row.entity.text("Team") == team.entity.text("Name") && owner.is_some(),
-            // Nobody but a team says it: without one it is left over.
+            // Only a team sets this property. Without a team it must be absent.
             None => owner.is_none() && row.entity.get("Team").is_none(),
         };
         if !right {
             return Err(format!(
-                "Employees{key} says something else than its team {team:?}: {row:?}"
+                "Employees{key} does not have the name of its team {team:?}: {row:?}"
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! What the client of the second world does.
+//! The client's script in the `patterns` world.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,17 +8,18 @@ use serde_json::{Value, json};
 use super::{LEAD, PatternsShape, TEAM};
 use crate::batches;
 use crate::client::{
-    ClientAction, ClientMessage, ClientStep, EMPLOYEES, EmployeePut, If, broken, chosen, script,
+    ClientAction, ClientMessage, ClientStep, ConditionKind, EMPLOYEES, EmployeePut, broken, chosen,
+    script,
 };
+use crate::encryption;
 use crate::fault_plan::{Draw, FaultPlan, rng, seconds};
 use crate::history::VERSION;
-use crate::sealed;
 use evenkeel_account::company::SSN;
 use evenkeel_model::{BlobName, Entity, EntityKey, odata};
 
 const NAMES: [&str; 3] = ["King", "Byron", ""];
 const SKILLS: [&str; 3] = ["Rust", "C", ""];
-/// What lies in blobs, and what does not: shorter than the threshold.
+/// Values around the threshold: some are stored in blobs, others are not.
 const VALUES: [&str; 5] = [
     "",
     "",
@@ -26,27 +27,24 @@ const VALUES: [&str; 5] = [
     "the first of the values",
     "the second of the values",
 ];
-/// A note that makes a member short, or long: in lean times and in fat ones.
+/// Lengths of a note that makes a member short or long, in lean and in fat periods.
 const NOTES: [[usize; 3]; 2] = [[1, 1, 1], [120, 300, 500]];
-/// Versions that lean or fat times last.
+/// Versions per lean or fat period.
 const TIMES: i64 = 8;
-/// Properties beyond those of a row. They come after `Version`, so that this stays in the first row.
+/// Number of properties beyond those of one row. They come after `Version`, so that `Version` stays in the first row.
 const MANY: usize = 270;
-/// Versions of bursts come after this, and before those of recreated entities.
+/// Versions of bursts begin after this, and end before those of recreated entities.
 const BURSTS: i64 = 700_000;
-/// The properties that lie in blobs.
 pub(crate) const LARGE_PROPERTIES: [&str; 2] = ["Photo", "Resume"];
 
-/// What a client has said of an employee's large values at one version.
+/// The large values that a client has sent for an employee at one version.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ExpectedValues {
-    /// It said all there is to say: what is not here, is not.
+    /// The values are complete, so that others must be absent.
     pub(super) whole: bool,
-    /// By property.
     pub(super) values: BTreeMap<&'static str, String>,
 }
 
-/// What a script says of large values, by version.
 pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
     let mut said = BTreeMap::new();
     for step in steps {
@@ -99,7 +97,6 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
     said
 }
 
-/// The script of a seed, in order of time.
 pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> Vec<ClientStep> {
     let rng = rng(seed, 21);
     let draw = Draw(&rng);
@@ -132,7 +129,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
         (true, true) => 3.0,
         (true, false) => weights[10],
     };
-    let client = Employer {
+    let client = EmployeeScript {
         draw: &draw,
         keys: &keys,
         shape,
@@ -141,8 +138,8 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     let said = |draw: &Draw<'_>, key: &EntityKey, version, _| {
-        // Nothing large: a batch has no room for it.
-        let client = Employer {
+        // A batch has no room for large values.
+        let client = EmployeeScript {
             draw,
             shape: PatternsShape {
                 large: false,
@@ -156,7 +153,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     if shape.bursts {
         let rng = self::rng(seed, 26);
         let draw = Draw(&rng);
-        let client = Employer {
+        let client = EmployeeScript {
             draw: &draw,
             shape: PatternsShape {
                 large: false,
@@ -168,7 +165,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     }
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     if shape.has_teams_within() {
-        // A client that replaces a team, or deletes one, takes away what its lead has set there.
+        // A client that replaces or deletes a team removes the properties that its lead has set there.
         let told = steps.iter().filter_map(|step| match &step.action {
             ClientAction::Write(EMPLOYEES, Entity { key, .. })
             | ClientAction::Remove(EMPLOYEES, key)
@@ -192,14 +189,18 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     steps
 }
 
-/// Several changes of a team within seconds, each followed by a sync at once. Each burst has a department of its own: a later change would mend
-/// an earlier one's damage.
-fn bursts(fault_plan: &FaultPlan, client: &Employer<'_>, step_groups: usize) -> Vec<ClientStep> {
+/// Several changes of a team within seconds, each followed by a sync at once. Each burst has a department of its own,
+/// because a later change would repair the damage of an earlier one.
+fn bursts(
+    fault_plan: &FaultPlan,
+    client: &EmployeeScript<'_>,
+    step_groups: usize,
+) -> Vec<ClientStep> {
     let (draw, shape) = (client.draw, client.shape);
     let (mut steps, mut version) = (Vec::new(), BURSTS);
     for nth in 0..4 + draw.below(6) {
         let department = format!("Laboratory {nth}");
-        // Two, for a transaction: a single one is written from its present state.
+        // Two employees make a transaction. A single one is written from its present state.
         let keys = ["12", "13", TEAM].map(|rk| EntityKey::new(department.as_str(), rk).ok());
         let [Some(one), Some(other), Some(team)] = keys else {
             continue;
@@ -250,7 +251,6 @@ fn bursts(fault_plan: &FaultPlan, client: &Employer<'_>, step_groups: usize) -> 
     steps
 }
 
-/// A team's name, said to a range of its department's employees.
 fn says(
     team: EntityKey,
     (name, prefix): (&str, &str),
@@ -269,17 +269,18 @@ fn says(
 }
 
 #[derive(Clone, Copy)]
-struct Employer<'a> {
+struct EmployeeScript<'a> {
     draw: &'a Draw<'a>,
     keys: &'a [EntityKey],
     shape: PatternsShape,
     weights: &'a [f64],
 }
 
-impl Employer<'_> {
+impl EmployeeScript<'_> {
     fn action(&self, version: i64) -> ClientAction {
         let key = self.draw.of(self.keys).clone();
-        let some_if = |kinds: &[If]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
+        let some_if =
+            |kinds: &[ConditionKind]| self.draw.happens(0.2).then(|| *self.draw.of(kinds));
         let job = |op, condition| {
             ClientAction::Send(ClientMessage::Job {
                 op,
@@ -290,12 +291,20 @@ impl Employer<'_> {
             })
         };
         match chosen(self.draw, self.weights) {
-            // A client of a wide table sends jobs.
+            // The client of a wide table sends jobs instead.
             Some(1) if self.shape.wide => job("delete", None),
             Some(1) => ClientAction::Remove(EMPLOYEES, key),
-            Some(2 | 9) => self.put(key, version, some_if(&[If::Match, If::Absent, If::Newer])),
-            Some(3) => job("delete", some_if(&[If::Match])),
-            Some(4) => job("archive", some_if(&[If::Match])),
+            Some(2 | 9) => self.put(
+                key,
+                version,
+                some_if(&[
+                    ConditionKind::Match,
+                    ConditionKind::Absent,
+                    ConditionKind::Newer,
+                ]),
+            ),
+            Some(3) => job("delete", some_if(&[ConditionKind::Match])),
+            Some(4) => job("archive", some_if(&[ConditionKind::Match])),
             Some(5) => job("restore", None),
             Some(6) => job("sync", None),
             Some(7) if self.draw.happens(0.4) => broken(self.draw),
@@ -320,7 +329,6 @@ impl Employer<'_> {
         }
     }
 
-    /// An employee as the client has it.
     fn entity(&self, key: EntityKey, version: i64) -> Entity {
         let draw = self.draw;
         let notes = &NOTES[usize::from(version / TIMES % 2 == 0)];
@@ -356,16 +364,15 @@ impl Employer<'_> {
         entity
     }
 
-    /// An employee as a job brings it, with the encrypted property where there is one.
     fn json(&self, entity: &Entity, version: i64) -> Value {
         let mut json = odata::encode(entity);
         if self.shape.encrypted {
-            json.insert(SSN.to_owned(), sealed::plain(version).into());
+            json.insert(SSN.to_owned(), encryption::plain(version).into());
         }
         Value::Object(json)
     }
 
-    fn put(&self, key: EntityKey, version: i64, condition: Option<If>) -> ClientAction {
+    fn put(&self, key: EntityKey, version: i64, condition: Option<ConditionKind>) -> ClientAction {
         let draw = self.draw;
         let mut entity = self.entity(key.clone(), version);
         let mode = if draw.happens(0.6) {
@@ -384,7 +391,7 @@ impl Employer<'_> {
             }
         }
         let entity = self.json(&entity, version);
-        // What is staged is in clear.
+        // Staged content is not encrypted.
         if self.shape.large
             && draw.happens(0.1)
             && !self.shape.encrypted
@@ -402,7 +409,7 @@ impl Employer<'_> {
         })))
     }
 
-    /// A team that says its name to some of the employees of its department, or goes.
+    /// A team that sets its name on some employees of its department, or is deleted.
     fn team(&self, near: &EntityKey, version: i64) -> ClientAction {
         let key = EntityKey {
             rk: near.rk.clone(),
@@ -419,7 +426,6 @@ impl Employer<'_> {
         says(team, said, version, self.shape)
     }
 
-    /// A job about a whole table.
     fn whole(&self) -> ClientAction {
         let table = *self
             .draw

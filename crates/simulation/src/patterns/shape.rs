@@ -1,64 +1,54 @@
-//! What one seed has of the second world.
+//! The configuration of the `patterns` world in one seed.
 
 use crate::client::EMPLOYEES;
 use crate::fault_plan::{Draw, rng};
 use evenkeel_account::company::Placement;
 use evenkeel_model::{Entity, EntityKey};
 
-/// Which of the views there are, and how they are.
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each view is there or not, whatever the others are"
 )]
 pub(crate) struct PatternsShape {
-    /// Employees are listed by their last names.
     pub(super) lists: bool,
-    /// The same beside the employees.
+    /// Employees are listed by last name in their own partition.
     pub(super) near: bool,
-    /// Employees are counted.
     pub(super) groups: bool,
-    /// Employees are listed by their skills.
     pub(super) skilled: bool,
-    /// Photos and resumes lie in blobs.
     pub(super) large: bool,
-    /// Employees may take several rows.
     pub(super) wide: bool,
-    /// Teams say their names to their employees.
+    /// Teams set their names on their employees.
     pub(super) ranges: bool,
-    /// Teams lie among their employees, from one of whom on they mean everybody, themselves too by their keys; and their leads say their
-    /// versions to them.
+    /// Teams are in the employees' partition. From one employee on, their range includes everybody, even the team
+    /// itself by its key. Their leads set their versions on them.
     pub(super) together: bool,
-    /// The lists by skill have their second definition: other blobs.
+    /// The lists by skill have their second definition, with other blobs.
     pub(super) anew: bool,
-    /// Employees have an encrypted property.
     pub(super) encrypted: bool,
-    /// Teams change all the time.
     pub(super) restless: bool,
     /// Some of their changes come in bursts of seconds.
     pub(super) bursts: bool,
-    /// Where lists and groups lie.
     pub(crate) placement: Placement,
 }
 
 impl PatternsShape {
-    /// A client of a wide table sends jobs.
+    /// The client of a wide table sends jobs instead.
     pub(crate) const fn has_clients_that_write(&self) -> bool {
         !self.wide
     }
 
-    /// What a seed stands for.
     pub(crate) fn of(seed: u64) -> Self {
         let rng = rng(seed, 20);
         let draw = Draw(&rng);
-        // Two draws that nothing needs any more: without them every seed would be another world.
+        // Two unused draws, because without them every seed would be another world.
         let _ = (draw.below(3), draw.below(4));
         let [lists, near, groups, skilled, large, wide, ranges] =
             [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
         let together = draw.happens(0.5);
         let encrypted = Draw(&self::rng(seed, 24)).happens(0.3);
         let restless = Draw(&self::rng(seed, 25)).happens(0.15);
-        // Views set nothing on entities that may take several rows.
+        // Views cannot set properties on wide entities.
         Self {
             lists,
             near,
@@ -76,7 +66,6 @@ impl PatternsShape {
         }
     }
 
-    /// The views that come and go in the world of the releases.
     pub(crate) fn parts(&mut self) -> [&mut bool; 6] {
         let Self {
             lists,
@@ -90,17 +79,15 @@ impl PatternsShape {
         [lists, near, groups, skilled, ranges, anew]
     }
 
-    /// Whether employees may take several rows.
     pub(crate) const fn is_wide(&self) -> bool {
         self.wide
     }
 
-    /// The same, with teams that say something or not.
     pub(crate) const fn with_ranges(self, ranges: bool) -> Self {
         Self { ranges, ..self }
     }
 
-    /// The same, with bursts of changes where teams are restless.
+    /// Adds bursts of changes if teams are restless.
     pub(crate) const fn with_bursts(self) -> Self {
         Self {
             bursts: self.restless && self.ranges,
@@ -108,7 +95,6 @@ impl PatternsShape {
         }
     }
 
-    /// The same, with restless teams.
     pub(crate) const fn with_restless_teams(self) -> Self {
         Self {
             restless: true,
@@ -116,7 +102,6 @@ impl PatternsShape {
         }
     }
 
-    /// Whether teams change all the time.
     pub(crate) const fn is_restless(&self) -> bool {
         self.restless
     }
@@ -125,7 +110,7 @@ impl PatternsShape {
         self.ranges
     }
 
-    /// Whether a team of its department means an employee.
+    /// Whether a team of its department covers an employee.
     pub(crate) fn means(&self, team: &Entity, employee: &EntityKey) -> bool {
         let Some(prefix) = team.text("Prefix") else {
             return false;
@@ -139,12 +124,10 @@ impl PatternsShape {
             }
     }
 
-    /// Whether there are teams among the employees.
     pub(super) const fn has_teams_within(&self) -> bool {
         self.ranges && self.together
     }
 
-    /// The table of the teams.
     pub(crate) const fn teams(&self) -> &'static str {
         if self.together { EMPLOYEES } else { "Teams" }
     }

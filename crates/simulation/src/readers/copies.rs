@@ -1,30 +1,28 @@
-//! What one reader has seen of copies: never a state that their primary did not have, and none that is older than one seen before.
+//! What one reader has seen of copies: never a state that the primary did not have, and never an older one than before.
 //! Pure.
 
 use std::collections::BTreeMap;
 
 use evenkeel_model::EntityKey;
 
-/// A copy, and the primary that it says it is of.
+/// A copy, and the primary that it names as its own.
 pub(super) type SeenCopy = (&'static str, EntityKey, EntityKey);
 
-/// Of each copy the earliest state of its primary that it may show by now, and when it was looked for last.
+/// For each copy, the earliest state of its primary that it may still have, and the tick of the last read.
 #[derive(Debug, Default)]
 pub(super) struct SeenCopies(BTreeMap<SeenCopy, (usize, u64)>);
 
 impl SeenCopies {
-    /// When a copy was looked for last.
     pub(super) fn since(&self, copy: &SeenCopy) -> Option<u64> {
         self.0.get(copy).map(|(_, asked)| *asked)
     }
 
-    /// Forgets what was seen of a copy: it was created anew.
     pub(super) fn forget(&mut self, copy: &SeenCopy) {
         self.0.remove(copy);
     }
 
-    /// Takes in a copy that was looked for from a tick on. `shown`: of each state that its primary has had, the oldest first, whether
-    /// the copy shows it. What is wrong, in words.
+    /// Records a copy that was read from a tick on. `shown`: for each state of its primary, the oldest first, whether
+    /// the copy has it. The error describes a violation.
     pub(super) fn see(
         &mut self,
         copy: SeenCopy,
@@ -37,10 +35,8 @@ impl SeenCopies {
                 self.0.insert(copy, (earliest + later, asked));
                 Ok(())
             }
-            None if shown.contains(&true) => {
-                Err("an older state of its primary than it showed before")
-            }
-            None => Err("what its primary never said"),
+            None if shown.contains(&true) => Err("an older state of its primary than before"),
+            None => Err("content that its primary never had"),
         }
     }
 }
@@ -58,9 +54,9 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_goes_through_the_states_of_its_primary_in_their_order() {
+    fn a_copy_shows_the_states_of_its_primary_in_order() {
         let mut seen = SeenCopies::default();
-        // Two states that look alike: it may be the first of them as long as nothing later was seen.
+        // Two equal states: the copy may have the first of them until it was seen with a later one.
         assert_eq!(seen.see(copy("1"), 1, &[true, false, true]), Ok(()));
         assert_eq!(seen.see(copy("1"), 2, &[false, true, false]), Ok(()));
         assert_eq!(
@@ -70,11 +66,11 @@ mod tests {
         );
         assert_eq!(
             seen.see(copy("1"), 4, &[false, true, false]),
-            Err("an older state of its primary than it showed before")
+            Err("an older state of its primary than before")
         );
         assert_eq!(
             seen.see(copy("1"), 4, &[false, false, false, false]),
-            Err("what its primary never said")
+            Err("content that its primary never had")
         );
         assert_eq!(
             seen.see(copy("2"), 5, &[true]),

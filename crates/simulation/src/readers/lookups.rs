@@ -1,4 +1,4 @@
-//! Lookups by the values that views' keys are made of: copies, the entities behind them, and both after `settled` said yes.
+//! Lookups by the values in views' keys: copies, the entities behind them, and both after `settled` answered yes.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::copies::{SeenCopies, SeenCopy};
-use super::{CompanyReaders, MOST, PART, fair};
+use super::{CompanyReaders, MOST, PART, request_failed};
 use crate::content::{self, Content};
 use crate::fault_plan::Draw;
 use crate::history::SOURCE;
@@ -15,7 +15,6 @@ use evenkeel_account::company::{table, view_name};
 use evenkeel_client::LookupResult;
 use evenkeel_model::{EdmValue, EntityKey, Row};
 
-/// A view of employees whose copies are looked up by one row's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LookedUpIndex {
     Email,
@@ -37,7 +36,7 @@ impl LookedUpIndex {
         }
     }
 
-    /// The terms that find the copy of an employee; `None` where it has none.
+    /// The terms that find the copy of an employee; `None` if it has none.
     fn terms(self, key: &EntityKey, says: &Content) -> Option<Vec<String>> {
         let text = |name: &str| match says.get(name) {
             Some(EdmValue::String(text)) if !text.is_empty() => Some(format!("{name}={text}")),
@@ -50,7 +49,6 @@ impl LookedUpIndex {
         }
     }
 
-    /// What a copy of this says.
     fn copied(self, says: &Content) -> Properties {
         let is_copied = |name: &str| self == Self::Name || matches!(name, "FirstName" | "Email");
         says.iter()
@@ -60,19 +58,17 @@ impl LookedUpIndex {
     }
 }
 
-/// What is wanted of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AskedFor {
     Copies,
     Entities,
-    /// Copies, after `settled` was asked.
+    /// Copies, after a question whether the primary is settled.
     SettledCopies,
 }
 
 impl CompanyReaders {
-    /// Looks employees up until the storm is over.
     pub(super) async fn look_up(&self, over: &CancellationToken) {
-        let rng = self.stage.rng(PART + 3);
+        let rng = self.shared_state.rng(PART + 3);
         let draw = Draw(&rng);
         let mut seen = SeenCopies::default();
         let pace: Duration = self.storm * 2 / MOST;
@@ -96,7 +92,7 @@ impl CompanyReaders {
                 AskedFor::SettledCopies,
             ]);
             if let Err(wrong) = self.ask(index, key, wanted, &mut seen).await {
-                self.stage.violated(wrong);
+                self.shared_state.violated(wrong);
                 return;
             }
         }
@@ -109,10 +105,10 @@ impl CompanyReaders {
         wanted: AskedFor,
         seen: &mut SeenCopies,
     ) -> Result<(), String> {
-        let asked = self.stage.tick();
+        let asked = self.shared_state.tick();
         let Some(says) = self
-            .stage
-            .books()
+            .shared_state
+            .records()
             .history
             .states(SOURCE, key)
             .last()
@@ -128,23 +124,24 @@ impl CompanyReaders {
                 self.client
                     .settled(&table(SOURCE), key, None)
                     .await
-                    .map_err(|error| fair(&error))?,
+                    .map_err(|error| request_failed(&error))?,
             ),
             AskedFor::Copies | AskedFor::Entities => None,
         };
         let lookup = self
             .client
             .lookup(&view_name(index.view()), &terms)
-            .map_err(|error| fair(&error))?;
+            .map_err(|error| request_failed(&error))?;
         let lookup = if wanted == AskedFor::Entities {
             lookup.entities()
         } else {
             lookup
         };
-        let LookupResult { rows, .. } = lookup.run().await.map_err(|error| fair(&error))?;
+        let LookupResult { rows, .. } =
+            lookup.run().await.map_err(|error| request_failed(&error))?;
         if rows.len() > 1 {
             return Err(format!(
-                "a reader found two of {terms:?} in {}, whose key only one can have: {rows:?}",
+                "a reader found two copies for {terms:?} in {}, where the key is unique: {rows:?}",
                 index.view()
             ));
         }
@@ -156,19 +153,19 @@ impl CompanyReaders {
                 }
             }
         }
-        let books = self.stage.books();
-        let known = books.history.known(SOURCE, key);
+        let records = self.shared_state.records();
+        let known = records.history.known(SOURCE, key);
         let unchanged = known.is_some_and(|known| {
             known.present && known.written.0 <= asked && known.content == says
         });
-        // The last of two who want one address has it.
+        // The last of two writers has an address that both want.
         let is_promised = told.is_some_and(|told| told.in_step)
             && unchanged
             && !(self.shape.last_writer && index == LookedUpIndex::Email);
         let is_it = |row: &Row| owner(row).as_ref() == Some(key) && own(row) == index.copied(&says);
         if is_promised && !rows.iter().any(is_it) {
             return Err(format!(
-                "a reader was told that {key} is in step, and {terms:?} found {rows:?} in {}",
+                "a reader was told that {key} is settled, but {terms:?} found {rows:?} in {}",
                 index.view()
             ));
         }
@@ -178,15 +175,15 @@ impl CompanyReaders {
     fn is_entity(&self, row: &Row, asked: u64) -> Result<(), String> {
         let (key, says) = (&row.entity.key, Content::new(own(row)));
         if self
-            .stage
-            .books()
+            .shared_state
+            .records()
             .history
-            .said_since(SOURCE, key, &says, asked)
+            .had_content_since(SOURCE, key, &says, asked)
         {
             return Ok(());
         }
         Err(format!(
-            "a lookup found {key} with what it has not said since it was asked: {says:?}"
+            "a lookup found {key} with content that it has not had since the question: {says:?}"
         ))
     }
 
@@ -198,21 +195,21 @@ impl CompanyReaders {
         seen: &mut SeenCopies,
     ) -> Result<(), String> {
         let says = own(row);
-        let owner =
-            owner(row).ok_or_else(|| format!("a lookup found a copy of nobody: {row:?}"))?;
-        let books = self.stage.books();
-        let shown: Vec<bool> = books
+        let owner = owner(row)
+            .ok_or_else(|| format!("a lookup found a copy without a primary: {row:?}"))?;
+        let records = self.shared_state.records();
+        let shown: Vec<bool> = records
             .history
             .states(SOURCE, &owner)
             .map(|state| index.copied(state) == says)
             .collect();
         let copy: SeenCopy = (index.view(), row.entity.key.clone(), owner);
         let is_anew = seen.since(&copy).is_some_and(|since| {
-            books
+            records
                 .history
                 .deleted_since(index.table(), &row.entity.key, since)
         });
-        drop(books);
+        drop(records);
         if is_anew {
             seen.forget(&copy);
         }
@@ -226,7 +223,6 @@ fn own(row: &Row) -> Properties {
     content::own(&row.entity.properties).collect()
 }
 
-/// The employee that a copy says it is of.
 fn owner(copy: &Row) -> Option<EntityKey> {
     let [source, pk, rk]: [String; 3] =
         serde_json::from_str(copy.entity.text("ek_source")?).ok()?;

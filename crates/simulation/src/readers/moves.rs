@@ -1,4 +1,4 @@
-//! Readers of entities that are given another key: they look under the one, under the other, and under the first once more.
+//! Readers of moved entities. They read under one key, under the other, and under the first again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,30 +6,28 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{AT_ONCE, MOST, PART, fair};
+use super::{AT_ONCE, MOST, PART, request_failed};
 use crate::content::{self, Content};
 use crate::fault_plan::Draw;
 use crate::history::SOURCE;
-use crate::stage::Stage;
+use crate::shared_state::SharedState;
 use evenkeel_account::company::table_ref;
 use evenkeel_client::Client;
 use evenkeel_model::EntityKey;
 
-/// The readers of moved employees.
 pub(in super::super) struct MoveReaders {
     pub(super) storm: Duration,
-    pub(super) stage: Arc<Stage>,
+    pub(super) shared_state: Arc<SharedState>,
     pub(super) client: Client,
 }
 
 impl MoveReaders {
-    /// Looks for entities under way until the storm is over.
     pub(super) async fn read(&self, over: &CancellationToken) {
-        let rng = self.stage.rng(PART + 4);
+        let rng = self.shared_state.rng(PART + 4);
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
-            let moving = self.stage.books().ledger.moving();
+            let moving = self.shared_state.records().ledger.moving();
             let pause = draw.moment(if moving.is_some() {
                 pace.min(AT_ONCE)
             } else {
@@ -40,43 +38,43 @@ impl MoveReaders {
             }
             let Some((from, to)) = moving else { continue };
             if let Err(wrong) = self.find(&from, &to).await {
-                self.stage.violated(wrong);
+                self.shared_state.violated(wrong);
                 return;
             }
         }
     }
 
     async fn find(&self, from: &EntityKey, to: &EntityKey) -> Result<(), String> {
-        let asked = self.stage.tick();
+        let asked = self.shared_state.tick();
         for key in [from, to, from] {
             let found = self
                 .client
                 .whole(&table_ref(SOURCE), key)
                 .await
-                .map_err(|error| fair(&error))?;
+                .map_err(|error| request_failed(&error))?;
             let Some(found) = found else { continue };
             let says = Content::new(content::own(&found.row.entity.properties).collect());
             if self
-                .stage
-                .books()
+                .shared_state
+                .records()
                 .history
-                .said_since(SOURCE, key, &says, asked)
+                .had_content_since(SOURCE, key, &says, asked)
             {
                 return Ok(());
             }
             return Err(format!(
-                "a reader found {key} with what it has not said since it asked: {says:?}"
+                "a reader found {key} with content that it has not had since the question: {says:?}"
             ));
         }
-        let books = self.stage.books();
-        if books
+        let records = self.shared_state.records();
+        if records
             .history
-            .may_be_missed_between((from, to), asked, books.tick())
+            .may_be_missed_between((from, to), asked, records.tick())
         {
             return Ok(());
         }
         Err(format!(
-            "a reader found nothing under {from}, {to} and {from}, though one of them was there all the time"
+            "a reader found nothing under {from}, {to} and {from}, although one of them existed all the time"
         ))
     }
 }

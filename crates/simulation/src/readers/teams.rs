@@ -1,5 +1,5 @@
-//! Readers who wait for what teams say to their employees: told that a team is in step, they find its name on everybody whom it means, and no
-//! former name on anybody.
+//! Readers who wait until a team is settled. Then every employee in its range must have its name, and no employee may
+//! have a former one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,35 +8,33 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{MOST, PART, fair};
+use super::{MOST, PART, request_failed};
 use crate::fault_plan::Draw;
 use crate::history::{SOURCE, is_primary};
 use crate::patterns::{PatternsShape, TEAM};
+use crate::shared_state::SharedState;
 use crate::sim_accounts::SimulatedAccounts;
-use crate::stage::Stage;
 use evenkeel_account::company::table;
 use evenkeel_client::Client;
 use evenkeel_model::{EntityKey, Row};
 
-/// The readers of teams.
 pub(in super::super) struct TeamReaders {
     pub(super) storm: Duration,
-    pub(super) stage: Arc<Stage>,
+    pub(super) shared_state: Arc<SharedState>,
     pub(super) accounts: SimulatedAccounts,
     pub(super) client: Client,
     pub(super) shape: PatternsShape,
 }
 
 impl TeamReaders {
-    /// Asks whether teams are settled until the storm is over.
     pub(super) async fn ask(&self, over: &CancellationToken) {
         if !self.shape.has_ranges() {
             return;
         }
-        let rng = self.stage.rng(PART + 5);
+        let rng = self.shared_state.rng(PART + 5);
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
-        // Those that have gone since are in step when nobody says their names any more.
+        // A team that was deleted is settled when no employee has its name.
         let mut known = BTreeSet::new();
         for _ in 0..MOST {
             if over
@@ -52,7 +50,7 @@ impl TeamReaders {
                 continue;
             }
             if let Err(wrong) = self.settled(draw.of::<&EntityKey>(&teams)).await {
-                self.stage.violated(wrong);
+                self.shared_state.violated(wrong);
                 return;
             }
         }
@@ -72,7 +70,7 @@ impl TeamReaders {
             .client
             .settled(&table(self.shape.teams()), key, None)
             .await
-            .map_err(|error| fair(&error))?;
+            .map_err(|error| request_failed(&error))?;
         let now = team();
         if !told.in_step || before.map(|row| row.etag) != now.as_ref().map(|row| row.etag.clone()) {
             return Ok(());
@@ -86,25 +84,26 @@ impl TeamReaders {
                 .as_ref()
                 .filter(|team| self.shape.means(&team.entity, &row.entity.key));
             let said = said.and_then(|team| team.entity.text("Name"));
-            // Whom a client or a job has just written asks for itself, and has been told nothing yet.
+            // An employee that a client or a job has just written gets the name by its own job, and has none until
+            // then.
             let is_told = row.entity.text("ek_owner_team_name").is_some();
             if is_told && row.entity.text("Team") != said && self.is_settled(&row).await? {
                 return Err(format!(
-                    "a reader was told that the team {key} is in step, {now:?}, and an employee says otherwise: {row:?}"
+                    "a reader was told that team {key} is settled, {now:?}, but an employee differs: {row:?}"
                 ));
             }
         }
         Ok(())
     }
 
-    /// Whether an employee is in step, and still as it was seen. One that has just come back, from an archive or another key, says what it said
-    /// when it left until its own job has asked.
+    /// Whether an employee is settled and unchanged. One that has just returned from an archive or another key has the
+    /// old team name until its own job has run.
     async fn is_settled(&self, row: &Row) -> Result<bool, String> {
         let told = self
             .client
             .settled(&table(SOURCE), &row.entity.key, None)
             .await
-            .map_err(|error| fair(&error))?;
+            .map_err(|error| request_failed(&error))?;
         let is_same = |now: &Row| now.entity.key == row.entity.key && now.etag == row.etag;
         Ok(told.in_step && self.accounts.rows(SOURCE).iter().any(is_same))
     }

@@ -1,4 +1,5 @@
-//! A worker as the daemon runs it: prepared, watched, told of other configurations, drained when another catalog is to be worked by.
+//! A worker as the daemon runs it: it is started, watched, notified of other configurations, and drained if another
+//! catalog is recorded.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::Releases;
 use super::timeline::ConfigNotice;
 use crate::fleet::{DRAIN_GRACE, WorkerFleet, WorkerSetup};
-use crate::scene::Scene;
-use crate::stage;
+use crate::rare_event::RareEvent;
+use crate::shared_state;
 use evenkeel_model::CatalogOwner;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::{
@@ -22,17 +23,13 @@ use evenkeel_rollout::migrations::MigrationError;
 use evenkeel_rollout::{CurrentCatalog, Host, Notice, TermContext};
 use evenkeel_worker::{Mode, RunReport};
 
-/// How a worker of a release runs.
 pub(crate) struct ReleaseWorker {
     pub(crate) mode: Mode,
-    /// The catalog that it begins with.
     pub(crate) release: usize,
-    /// Its host, where that gets further releases.
     pub(crate) slot: Option<usize>,
 }
 
 impl WorkerFleet {
-    /// Everything but the catalog, as a configuration has it.
     pub(super) fn settings(&self) -> Settings {
         Settings {
             accounts: Vec::new(),
@@ -67,7 +64,6 @@ impl WorkerFleet {
         }
     }
 
-    /// One worker of a release, from its start to its end.
     pub(crate) async fn released(
         &self,
         setup: &WorkerSetup,
@@ -77,13 +73,13 @@ impl WorkerFleet {
         let Some(releases) = &self.releases else {
             return Ok(RunReport::default());
         };
-        self.stage.stands_still(setup.caller, None);
+        self.shared_state.set_receiving_stopped(setup.caller, None);
         let (mode, settings) = (term.mode, self.settings());
         let mut told: Vec<Duration> = term
             .slot
             .into_iter()
             .flat_map(|slot| releases.told(slot, ConfigNotice::Hangup))
-            .filter(|at| *at >= self.stage.elapsed())
+            .filter(|at| *at >= self.shared_state.elapsed())
             .collect();
         told.sort_unstable_by(|a, b| b.cmp(a));
         let host = ReleaseHost {
@@ -94,7 +90,7 @@ impl WorkerFleet {
             slot: term.slot,
             mode,
             told: Mutex::new(told),
-            was: Mutex::new(Before::Start),
+            was: Mutex::new(PreviousTerm::Start),
         };
         let context = TermContext {
             stores: &setup.stores,
@@ -107,33 +103,29 @@ impl WorkerFleet {
     }
 }
 
-/// What was before a worker's term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before {
-    /// Nothing.
+enum PreviousTerm {
     Start,
-    /// Another term.
     Term,
-    /// A refusal.
     Refusal,
 }
 
-/// The host of a worker: its folder has a release.
+/// The host of a worker, whose folder contains a release.
 struct ReleaseHost<'a> {
     fleet: &'a WorkerFleet,
     setup: &'a WorkerSetup,
     releases: &'a Releases,
-    /// The release that is read at the start, until then; that which was read last.
+    /// The release to read at the start, and the release that was read last.
     release: Mutex<(Option<usize>, usize)>,
     slot: Option<usize>,
     mode: Mode,
-    /// When it is told of another configuration, the next time last.
+    /// Times of notices about another configuration, the next one last.
     told: Mutex<Vec<Duration>>,
-    was: Mutex<Before>,
+    was: Mutex<PreviousTerm>,
 }
 
 impl ReleaseHost<'_> {
-    fn become_after(&self, now: Before) -> Before {
+    fn replace_previous(&self, now: PreviousTerm) -> PreviousTerm {
         std::mem::replace(
             &mut *self.was.lock().unwrap_or_else(PoisonError::into_inner),
             now,
@@ -142,8 +134,8 @@ impl ReleaseHost<'_> {
 
     fn say(&self, what: std::fmt::Arguments<'_>) {
         self.fleet
-            .stage
-            .tell(|| format!("{} {what}", stage::name(self.setup.caller)));
+            .shared_state
+            .tell(|| format!("{} {what}", shared_state::name(self.setup.caller)));
     }
 }
 
@@ -153,7 +145,9 @@ impl Host for ReleaseHost<'_> {
         let (first, last) = *release;
         let read = match (first, self.slot) {
             (Some(first), _) => first,
-            (None, Some(slot)) => self.releases.configured(slot, self.fleet.stage.elapsed()),
+            (None, Some(slot)) => self
+                .releases
+                .configured(slot, self.fleet.shared_state.elapsed()),
             (None, None) => last,
         };
         *release = (None, read);
@@ -172,7 +166,7 @@ impl Host for ReleaseHost<'_> {
         let Some(at) = next() else {
             return std::future::pending().await;
         };
-        sleep(at.saturating_sub(self.fleet.stage.elapsed())).await;
+        sleep(at.saturating_sub(self.fleet.shared_state.elapsed())).await;
         self.told
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -180,25 +174,26 @@ impl Host for ReleaseHost<'_> {
     }
 
     fn notice(&self, notice: Notice<'_>) {
-        let (stage, caller) = (&self.fleet.stage, self.setup.caller);
+        let (shared_state, caller) = (&self.fleet.shared_state, self.setup.caller);
         match notice {
             Notice::Waiting(_) => {}
-            Notice::Kept => stage.see(Scene::NotTakenUp),
+            Notice::Kept => shared_state.see(RareEvent::NotTakenUp),
             Notice::Refused => {
-                if self.become_after(Before::Refusal) == Before::Start {
-                    stage.see(Scene::StartRefused);
+                if self.replace_previous(PreviousTerm::Refusal) == PreviousTerm::Start {
+                    shared_state.see(RareEvent::StartRefused);
                 }
-                // It only asks for the record from now on.
-                stage.stands_still(caller, Some(stage.elapsed()));
-                self.say(format_args!("has another catalog than the recorded one"));
+                // From now on it only polls the record.
+                shared_state.set_receiving_stopped(caller, Some(shared_state.elapsed()));
+                self.say(format_args!("finds that another catalog is recorded"));
             }
             Notice::Replaced(_) | Notice::Changed => {
                 if matches!(notice, Notice::Replaced(_)) {
-                    stage.see(Scene::Outdated);
+                    shared_state.see(RareEvent::Outdated);
                 }
-                stage.explain(caller);
-                let drained = stage.elapsed() + self.fleet.fault_plan.settings.drain + DRAIN_GRACE;
-                stage.stands_still(caller, Some(drained));
+                shared_state.explain(caller);
+                let drained =
+                    shared_state.elapsed() + self.fleet.fault_plan.settings.drain + DRAIN_GRACE;
+                shared_state.set_receiving_stopped(caller, Some(drained));
                 self.say(format_args!("drains: {notice:?}"));
             }
         }
@@ -209,24 +204,26 @@ impl Host for ReleaseHost<'_> {
         current: &Arc<CurrentCatalog>,
         stop: &CancellationToken,
     ) -> anyhow::Result<RunReport> {
-        let stage = &self.fleet.stage;
-        stage.stands_still(self.setup.caller, None);
-        match self.become_after(Before::Term) {
-            Before::Start => {}
-            Before::Term => stage.see(Scene::TakenUp),
-            Before::Refusal => stage.see(Scene::GoesOn),
+        let shared_state = &self.fleet.shared_state;
+        shared_state.set_receiving_stopped(self.setup.caller, None);
+        match self.replace_previous(PreviousTerm::Term) {
+            PreviousTerm::Start => {}
+            PreviousTerm::Term => shared_state.see(RareEvent::TakenUp),
+            PreviousTerm::Refusal => shared_state.see(RareEvent::GoesOn),
         }
-        self.say(format_args!("works by a catalog on record"));
+        self.say(format_args!("uses a recorded catalog"));
         let keys = Arc::clone(current);
         let resolve_primaries = Arc::new(move |job: &_| keys.forms_of(job));
-        let Some(worker) = self.fleet.dress(self.setup, current, resolve_primaries) else {
+        let Some(worker) = self
+            .fleet
+            .compose_worker(self.setup, current, resolve_primaries)
+        else {
             return Ok(RunReport::default());
         };
         Ok(worker.run(self.mode, stop.clone()).await?)
     }
 }
 
-/// Whether an error says that the record is of another catalog.
 pub(crate) fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(MigrationError::NeedsConsent(_)))
 }

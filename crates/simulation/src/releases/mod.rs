@@ -1,4 +1,4 @@
-//! The fourth world: an operator, and a running fleet. Its entities are the company's or the patterns'; its catalog changes.
+//! The `releases` world: an operator and a running fleet. Its entities are those of the company or the patterns; its catalog changes.
 //!
 //! ```text
 //!   operator   migrate up 1 ─▶ backfills ············ migrate up --retire 2 ─▶ backfills
@@ -6,14 +6,13 @@
 //!   worker 2   ── 0 ─────────── 0, stale ─▶ drains ─▶ 1 ──┤SIGTERM├── refused to start ─▶ 2
 //! ```
 //!
-//! A *release* is a catalog: views are added, retired, brought back, or mean something else from then on. Each host gets it at its own
-//! time, before the operator migrates or after it, and its worker learns of it by SIGHUP, by a restart, or not at all. Sources,
-//! targets, archives and footprints lie in two accounts, each with its own faults and its own clock; in some seeds one of them refuses
-//! everything for long. In half of the seeds the items of some views are spread over both accounts, and releases add an account to them
-//! and take one away.
+//! A *release* is a catalog in which views were added, retired, brought back or redefined. Each host gets it at its own time, before or
+//! after the operator migrates, and its worker is notified by SIGHUP, by a restart, or not at all. Sources, targets, archives and
+//! footprints are distributed over two accounts, each with its own faults and its own clock. In some seeds one account refuses everything
+//! for a long time. In half of the seeds the items of some views are spread over both accounts, and releases add and remove accounts.
 //!
-//! Judged in addition to what is judged there: in the end everything is as the last catalog derives it, whoever wrote it under
-//! whichever; the record is the last catalog; and workers only ever add to the record.
+//! In addition to the checks of the other worlds, everything must match the last catalog at the end, whichever worker wrote it under
+//! whichever catalog; the last catalog must be recorded; and workers may only add to the record.
 
 mod fleet;
 mod operator;
@@ -25,12 +24,11 @@ mod timeline;
 use super::fault_plan::FaultScope;
 
 pub(super) use fleet::{ReleaseWorker, is_refusal};
-pub(super) use record::Register;
+pub(super) use record::KnownRecord;
 pub(super) use shape::ReleasesShape;
 pub(super) use timeline::Releases;
 
-/// What is throttled by itself, in whichever account it lies.
-pub(super) const LANES: [FaultScope; 8] = [
+pub(super) const SCOPES: [FaultScope; 8] = [
     FaultScope::Partition("Employees", "Sales"),
     FaultScope::Partition("EvenkeelFootprints", "Employees~Sales"),
     FaultScope::Partition("EvenkeelMigrations", "catalog"),
@@ -41,5 +39,4 @@ pub(super) const LANES: [FaultScope; 8] = [
     FaultScope::Queue("jobs-recheck"),
 ];
 
-/// The tables whose primaries have views in some release.
 const SOURCES: [&str; 4] = ["Employees", "FormerEmployees", "Managers", "Teams"];

@@ -1,4 +1,4 @@
-//! The operator: migrates to each release in its turn, under whatever faults, and has whole tables gone through.
+//! The operator: migrates to each release in turn, under any faults, and backfills whole tables.
 
 use std::sync::Arc;
 
@@ -8,32 +8,32 @@ use tokio::time::sleep;
 use super::SOURCES;
 use crate::fault_plan::{Draw, seconds};
 use crate::fleet::WorkerFleet;
-use crate::injector::{Breeze, FaultInjector};
+use crate::injector::{FaultInjector, FaultlessDelays};
 use crate::ledger::Expectation;
-use crate::run::Play;
-use crate::scene::Scene;
+use crate::rare_event::RareEvent;
+use crate::run::SimulationRun;
+use crate::shared_state::OPERATOR;
 use crate::sim_accounts::FaultPolicies;
-use crate::stage::OPERATOR;
 use evenkeel_account::FaultPolicy;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_rollout::migrations::{AcceptedLosses, Consent, MigrationError, Migrator};
 use evenkeel_storage::Stores;
 
-/// After so many tries the operator waits for the end of the faults.
+/// After this many tries the operator waits for the end of the faults.
 const TRIES: u64 = 40;
 
-impl Play {
-    /// Migrates to each release, and backfills.
+impl SimulationRun {
     pub(crate) async fn releases(&self) {
         let Some(releases) = &self.fleet.releases else {
             return;
         };
-        let rng = self.stage.rng(52);
+        let rng = self.shared_state.rng(52);
         let draw = Draw(&rng);
         for (to, at) in (1..).zip(&releases.migrates) {
-            sleep(at.saturating_sub(self.stage.elapsed())).await;
+            sleep(at.saturating_sub(self.shared_state.elapsed())).await;
             if to == 1 && !releases.founded {
-                // A view that was never recorded may be added by any worker, also by one with a catalog before one without it.
+                // Any worker may add a view that was never recorded, even a worker with an older catalog than one
+                // without the view.
                 self.fleet.migrate(0).await;
             }
             self.fleet.migrate(to).await;
@@ -51,8 +51,9 @@ impl Play {
                     .put(&json.to_string(), Expectation::Whole("backfill"))
                     .await
                 {
-                    self.stage
-                        .violated(format!("the client met an error in fair weather: {error}"));
+                    self.shared_state.violated(format!(
+                        "a client request failed although no fault is active: {error}"
+                    ));
                 }
             }
         }
@@ -60,7 +61,7 @@ impl Play {
 }
 
 impl WorkerFleet {
-    /// Records the first catalog, where somebody does so beforehand.
+    /// Records the first catalog, if the seed does this in advance.
     pub(crate) async fn found(&self, policies: &FaultPolicies) {
         if self
             .releases
@@ -68,13 +69,13 @@ impl WorkerFleet {
             .is_some_and(|releases| releases.founded)
             && let Err(error) = self.up(0, Consent::Additions, policies).await
         {
-            self.stage.violated(format!(
-                "the first catalog cannot be recorded in fair weather: {error}"
+            self.shared_state.violated(format!(
+                "cannot record the first catalog although no fault is active: {error}"
             ));
         }
     }
 
-    /// The last catalog as it is recorded; what is wrong with the record, in words.
+    /// The recorded catalog at the end. The error describes a deviation.
     pub(crate) async fn recorded(&self, stores: &Stores) -> Result<Arc<Catalog>, String> {
         let Some(releases) = &self.releases else {
             return Ok(Arc::clone(&self.catalog));
@@ -86,14 +87,16 @@ impl WorkerFleet {
         };
         let (fits, record) = found.await.map_err(|error| error.to_string())?;
         if !fits {
-            return Err(format!("the record is not the last catalog: {record:?}"));
+            return Err(format!(
+                "the last catalog is not the recorded one: {record:?}"
+            ));
         }
         let mut catalog = Catalog::clone(&self.catalog);
         catalog.generations = record.generations(&catalog);
         Ok(Arc::new(catalog))
     }
 
-    /// Migrates to a release; whoever is interrupted begins again.
+    /// Migrates to a release. An interrupted migration is started again.
     async fn migrate(&self, to: usize) {
         let Some(releases) = &self.releases else {
             return;
@@ -102,14 +105,16 @@ impl WorkerFleet {
         for tries in 0..=TRIES {
             part += 2;
             let injector = Arc::new(FaultInjector::new(
-                Arc::clone(&self.stage),
+                Arc::clone(&self.shared_state),
                 Arc::clone(&self.fault_plan),
                 OPERATOR,
-                self.stage.rng(part),
+                self.shared_state.rng(part),
             ));
-            let beside =
-                Arc::new(injector.beside(Arc::clone(&self.abroad), self.stage.rng(part + 1)));
-            let breeze: Arc<dyn FaultPolicy> = Arc::new(Breeze(self.stage.rng(part)));
+            let beside = Arc::new(
+                injector.beside(Arc::clone(&self.abroad), self.shared_state.rng(part + 1)),
+            );
+            let breeze: Arc<dyn FaultPolicy> =
+                Arc::new(FaultlessDelays(self.shared_state.rng(part)));
             let policies = if tries == TRIES {
                 FaultPolicies::same(breeze)
             } else {
@@ -121,32 +126,31 @@ impl WorkerFleet {
             let done = tokio::select! {
                 biased;
                 () = injector.crashed() => {
-                    self.stage.tell(|| "operator is interrupted".to_owned());
+                    self.shared_state.tell(|| "operator is interrupted".to_owned());
                     false
                 }
                 done = self.up(to, Consent::Replacement, &policies) => match done {
                     Ok(()) => true,
                     Err(error) => {
-                        self.stage.tell(|| format!("operator cannot migrate: {}", evenkeel_model::cause::chain(&error)));
+                        self.shared_state.tell(|| format!("operator cannot migrate: {}", evenkeel_model::cause::chain(&error)));
                         false
                     }
                 },
             };
             if done {
                 releases.has_migrated(to);
-                self.stage.see(Scene::Migrated);
-                self.stage
+                self.shared_state.see(RareEvent::Migrated);
+                self.shared_state
                     .tell(|| format!("operator has migrated to release {to}"));
                 return;
             }
             sleep(seconds(3.0)).await;
         }
-        self.stage.violated(format!(
-            "release {to} cannot be migrated to in fair weather"
+        self.shared_state.violated(format!(
+            "cannot migrate to release {to} although no fault is active"
         ));
     }
 
-    /// Migrates to a release under these faults.
     pub(crate) async fn up(
         &self,
         to: usize,
@@ -157,7 +161,7 @@ impl WorkerFleet {
             return Ok(());
         };
         Box::pin(self.migrator(&setup.stores, to)?.up(consent, |change| {
-            self.stage.tell(|| format!("operator: {change}"));
+            self.shared_state.tell(|| format!("operator: {change}"));
         }))
         .await
     }
@@ -167,7 +171,7 @@ impl WorkerFleet {
             .releases
             .as_ref()
             .map_or(&self.catalog, |releases| &releases.catalogs[to]);
-        // Its changes of views are random: they may well lose items.
+        // The changes of views are random and may well lose items.
         let migrator = Migrator::new(
             stores.clone(),
             &self.settings(),

@@ -1,21 +1,19 @@
-//! The record of the catalog, watched: workers add to it, and take nothing back.
+//! Watches the record of the catalog: workers add to it and remove nothing.
 
 use std::collections::BTreeMap;
 
-use crate::stage::WORKERS;
+use crate::shared_state::WORKERS;
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_model::{EdmValue, Entity};
 
-/// The record, as far as it is known.
 #[derive(Debug, Default)]
-pub(crate) struct Register {
-    /// By row key.
+pub(crate) struct KnownRecord {
     rows: BTreeMap<String, Entity>,
 }
 
-impl Register {
-    /// Takes in the changes of one operation; what is wrong with them, in words.
-    pub(crate) fn take_in(&mut self, execution: &Execution<'_>) -> Result<(), String> {
+impl KnownRecord {
+    /// Records the changes of one operation. The error describes a violation.
+    pub(crate) fn record_changes(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         for change in execution.changes {
             let ObservedChange::Row { table, key, row } = change else {
                 continue;
@@ -44,7 +42,7 @@ impl Register {
                     && told(&before) != told(&row.entity)
                 {
                     return Err(format!(
-                        "a worker has changed the record of {name} from {before:?} to {:?}",
+                        "a worker changed the record of {name} from {before:?} to {:?}",
                         row.entity
                     ));
                 }

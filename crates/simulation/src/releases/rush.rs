@@ -1,5 +1,5 @@
-//! A release in the busiest hour: clients change most of what they change around it, while one host does not reach the record, or is slow,
-//! and the others are reloaded.
+//! A release in the busiest hour: clients make most of their changes around it, while one host cannot reach the record,
+//! or is slow, and the others are reloaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, rng, seconds};
 use crate::hosts::{HostSpell, HostTrouble};
 use evenkeel_model::catalog::Catalog;
 
-/// The record of the catalog.
 const RECORD: FaultScope = FaultScope::Partition("EvenkeelMigrations", "catalog");
-/// How long before the migration, and how long after it, clients are busy, in seconds.
+/// How long before and after the migration clients are busy, in seconds.
 const BUSY: (f64, f64) = (5.0, 90.0);
 
 impl Releases {
-    /// Has clients be busy around a migration, mostly the last one, and one host in trouble then, in a part of the seeds.
+    /// In a share of the seeds, makes clients busy around a migration, mostly the last one, and one host faulty at that
+    /// time.
     pub(crate) fn rush(
         &mut self,
         seed: u64,
@@ -30,22 +30,22 @@ impl Releases {
             return;
         }
         main.workers = *draw.of(&[2, 3, 3]);
-        // What else strikes ends runs and workers before they meet.
+        // Other faults would end runs and workers before they meet.
         if draw.happens(0.85) {
-            main.quieten();
-            abroad.quieten();
+            main.clear_faults();
+            abroad.clear_faults();
         }
         if draw.happens(0.7) {
             main.settings.poll.max = Duration::from_secs(1);
         }
-        // A later release would have everything gone through once more.
+        // A later release would backfill everything again.
         let nth = if draw.happens(0.8) {
             self.migrates.len() - 1
         } else {
             draw.below(self.migrates.len())
         };
         let (at, troubled) = (self.migrates[nth], draw.below(main.workers));
-        // What only grows is taken up by a worker at work.
+        // A running worker can adopt a catalog that only adds.
         let grows = grows(&self.catalogs[nth], &self.catalogs[nth + 1]);
         let is_cut = draw.happens(if grows { 0.5 } else { 0.75 });
         if is_cut {
@@ -55,7 +55,7 @@ impl Releases {
                 OutageKind::Busy,
                 OutageKind::Silent,
             ]);
-            // Shortly after this host's last look at the record.
+            // Shortly after this host's last read of the record.
             let start = at.saturating_sub(seconds(draw.0.between(1.0, 5.0)));
             let during = start..start + seconds(draw.magnitude(15.0, 300.0));
             main.hosts.push(HostSpell {
@@ -87,7 +87,7 @@ impl Releases {
         abroad.hosts.clone_from(&main.hosts);
         for slot in (0..self.arrives.len()).filter(|slot| *slot != troubled) {
             let off = seconds(draw.magnitude(0.02, 2.0));
-            // What does not only grow is taken up after it is recorded, and noticed.
+            // A catalog that does not only add is adopted after it was recorded and noticed.
             self.reload(
                 slot,
                 nth,
@@ -122,7 +122,6 @@ impl Releases {
         );
     }
 
-    /// Has a host be reloaded with a release at this time.
     fn reload(&mut self, slot: usize, nth: usize, at: Duration) {
         let arrives = &mut self.arrives[slot];
         let earlier = nth
@@ -136,7 +135,6 @@ impl Releases {
     }
 }
 
-/// Whether one catalog only adds to another.
 fn grows(from: &Catalog, to: &Catalog) -> bool {
     let same_views = from.views.iter().all(|(name, view)| {
         to.views
@@ -146,14 +144,14 @@ fn grows(from: &Catalog, to: &Catalog) -> bool {
     same_views && from.tables == to.tables && from.spread == to.spread
 }
 
-/// Moves a share of what the client does to a moment and the time after it.
+/// Moves a share of the client's actions to the time around a moment.
 fn crowd(
     draw: &Draw<'_>,
     (at, around): (Duration, [(f64, f64); 2]),
     share: f64,
     steps: &mut [ClientStep],
 ) {
-    // Messages follow departments in the order of their changes.
+    // Messages follow the changes of departments in order.
     let fixed: BTreeSet<usize> = steps
         .iter()
         .filter(|step| is_about_departments(&step.action))

@@ -1,4 +1,4 @@
-//! Which catalogs follow each other in a seed.
+//! The successive catalogs of a seed.
 
 use std::sync::Arc;
 
@@ -12,39 +12,33 @@ use evenkeel_model::catalog::{
     Archive, ArchiveTarget, BlobLists, Catalog, Form, LargeEntity, TableRef, TargetRef, View,
 };
 
-/// The most catalogs of a seed.
 const MOST: usize = 4;
 
 /// Share of the seeds with many employees for one key of the last writer.
 const CROWDED: f64 = 0.06;
 
-/// In this share of the seeds a release falls into the busiest hour.
+/// Share of the seeds in which a release falls into the busiest hour.
 const RUSHES: f64 = 0.5;
-/// In this share of them the last release only adds a view.
+/// Share of these in which the last release only adds a view.
 const GROWS: f64 = 0.6;
-/// Share of the patterns' seeds with a last release that only adds ranges.
+/// Share of the seeds with patterns whose last release only adds ranges.
 const RANGED: f64 = 0.3;
 
-/// The catalogs of a seed, in their order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReleasesShape {
     releases: [Release; MOST],
     count: usize,
-    /// Whether one of them falls into the busiest hour.
     rushes: bool,
 }
 
-/// The views of one catalog.
 #[derive(Debug, Clone, Copy)]
 enum Release {
-    /// Some of the company's.
     Company(company::Shape),
-    /// Some of the patterns'.
     Patterns(patterns::PatternsShape),
 }
 
 impl Release {
-    /// The views that come and go, and last whether others have their second definitions.
+    /// The views that are added and retired, and finally whether others have their second definitions.
     fn parts(&mut self) -> Vec<&mut bool> {
         match self {
             Self::Company(shape) => {
@@ -92,7 +86,6 @@ impl Release {
         }
     }
 
-    /// Where what views may spread lies.
     const fn placement(&self) -> Placement {
         match self {
             Self::Company(shape) => shape.placement,
@@ -114,7 +107,6 @@ impl Release {
         }
     }
 
-    /// The next release, with one view more.
     fn grown(mut self, draw: &Draw<'_>) -> Self {
         let mut parts = self.parts();
         parts.pop();
@@ -125,7 +117,7 @@ impl Release {
         self
     }
 
-    /// The next release: half of them only add.
+    /// The next release. Half of them only add.
     fn changed(mut self, draw: &Draw<'_>) -> Self {
         let adds = draw.happens(0.5);
         for _ in 0..=draw.below(2) {
@@ -145,7 +137,6 @@ impl Release {
 }
 
 impl ReleasesShape {
-    /// What a seed stands for.
     pub(crate) fn of(seed: u64, company: company::Shape) -> Self {
         let rng = rng(seed, 50);
         let draw = Draw(&rng);
@@ -184,13 +175,11 @@ impl ReleasesShape {
         }
     }
 
-    /// Whether a release falls into the busiest hour.
     pub(crate) const fn rushes(&self) -> bool {
         self.rushes
             || matches!(self.releases[self.count - 1], Release::Patterns(shape) if shape.is_restless())
     }
 
-    /// How many catalogs there are.
     pub(crate) const fn count(&self) -> usize {
         self.count
     }
@@ -199,8 +188,7 @@ impl ReleasesShape {
         self.releases.iter().take(self.count)
     }
 
-    /// The world as its clients see it, whatever the catalog is.
-    pub(crate) fn lived_in(&self) -> Setting {
+    pub(crate) fn script_setting(&self) -> Setting {
         match self.releases[0] {
             Release::Company(_) => self.releases[0].setting(),
             Release::Patterns(shape) => {
@@ -212,12 +200,10 @@ impl ReleasesShape {
         }
     }
 
-    /// The world as it is under the last catalog.
     pub(crate) const fn last(&self) -> Setting {
         self.releases[self.count - 1].setting()
     }
 
-    /// The last catalog.
     pub(crate) fn last_catalog(&self) -> Catalog {
         spread(
             self.last().catalog(),
@@ -225,7 +211,6 @@ impl ReleasesShape {
         )
     }
 
-    /// Each of the catalogs.
     pub(crate) fn catalogs(&self) -> Vec<Arc<Catalog>> {
         self.each()
             .map(|release| Arc::new(spread(release.setting().catalog(), release.placement())))
@@ -233,7 +218,7 @@ impl ReleasesShape {
     }
 }
 
-/// Ranges in the last release of the patterns alone, and restless teams.
+/// Adds ranges in the last release only, if its entities are those of the patterns, and makes teams restless.
 fn add_ranges(releases: &mut [Release; MOST], count: usize) {
     for nth in 0..count {
         if let Release::Patterns(shape) = releases[nth]
@@ -254,8 +239,8 @@ fn add_ranges(releases: &mut [Release; MOST], count: usize) {
     }
 }
 
-/// In half of the seeds items are spread over both accounts, from the first release on or from a later one, and accounts are added and taken
-/// away.
+/// In half of the seeds items are spread over both accounts, from the first release or a later one on, and accounts are
+/// added and removed.
 fn place(releases: &mut [Release; MOST], seed: u64) {
     let rng = rng(seed, 55);
     let draw = Draw(&rng);
@@ -273,7 +258,6 @@ fn place(releases: &mut [Release; MOST], seed: u64) {
     }
 }
 
-/// The catalog, over two accounts.
 fn spread(mut catalog: Catalog, placement: Placement) -> Catalog {
     let home = |table: &mut TableRef| {
         table.account = evenkeel_account::company::account_of(table.table.as_str());

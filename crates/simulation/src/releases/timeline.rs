@@ -1,4 +1,4 @@
-//! When which catalog is where, and how workers learn of it.
+//! When each catalog is valid at each place, and how workers are notified.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,40 +9,33 @@ use crate::client::ClientStep;
 use crate::fault_plan::{Draw, FaultPlan, rng, seconds};
 use evenkeel_model::catalog::Catalog;
 
-/// The most hosts.
 const HOSTS: usize = 3;
 
-/// No catalog.
 const NONE: usize = usize::MAX;
 
-/// How a worker learns of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConfigNotice {
-    /// It reads it again.
     Hangup,
-    /// It is shut down and started anew.
     Restart,
-    /// Not at all, until it ends.
+    /// It is not notified, and keeps its configuration until it ends.
     Nothing,
 }
 
-/// The releases of a run.
 pub(crate) struct Releases {
     pub(super) catalogs: Vec<Arc<Catalog>>,
-    /// Whether somebody has migrated before the first worker starts.
+    /// Whether the first catalog is recorded before the first worker starts.
     pub(super) founded: bool,
-    /// When the operator migrates to each catalog but the first.
+    /// When the operator migrates to each catalog after the first.
     pub(super) migrates: Vec<Duration>,
-    /// When each host gets each catalog but the first.
+    /// When each host gets each catalog after the first.
     pub(super) arrives: [Vec<(Duration, ConfigNotice)>; HOSTS],
-    /// How long a worker with another catalog than the recorded one waits.
+    /// How long a worker waits if its catalog is not the recorded one.
     pub(super) patience: Duration,
-    /// The catalog that the operator has migrated to last.
     migrated: AtomicUsize,
 }
 
 impl Releases {
-    /// Those of a seed. Most are put into force in the midst of what the client does.
+    /// The releases of a seed. Most are recorded in the middle of the client's script.
     pub(crate) fn of(
         seed: u64,
         fault_plan: &FaultPlan,
@@ -92,22 +85,19 @@ impl Releases {
         }
     }
 
-    /// The last catalog's number.
     pub(crate) const fn last(&self) -> usize {
         self.migrates.len()
     }
 
-    /// The catalog that the operator has migrated to last.
     pub(crate) fn migrated(&self) -> usize {
         self.migrated.load(Ordering::Relaxed)
     }
 
-    /// The operator has migrated to this catalog.
     pub(super) fn has_migrated(&self, to: usize) {
         self.migrated.store(to, Ordering::Relaxed);
     }
 
-    /// The catalog that a host's configuration has now: at most one ahead of the operator.
+    /// The catalog in a host's configuration, at most one ahead of the operator.
     pub(crate) fn configured(&self, slot: usize, now: Duration) -> usize {
         let arrived = self
             .arrives
@@ -121,7 +111,6 @@ impl Releases {
             .min(self.last())
     }
 
-    /// When a host's worker is told of another configuration in this way.
     pub(super) fn told(&self, slot: usize, how: ConfigNotice) -> impl Iterator<Item = Duration> {
         self.arrives
             .get(slot)
@@ -131,13 +120,12 @@ impl Releases {
             .map(|(at, _)| *at)
     }
 
-    /// When a host's worker is restarted.
     pub(crate) fn restarts(&self, slot: usize) -> impl Iterator<Item = Duration> {
         self.told(slot, ConfigNotice::Restart)
     }
 }
 
-/// When an operator migrates: mostly while the client is busy.
+/// When the operator migrates: mostly while the client is busy.
 fn moment(draw: &Draw<'_>, fault_plan: &FaultPlan, steps: &[ClientStep]) -> Duration {
     if steps.is_empty() || draw.happens(0.25) {
         return draw.moment(fault_plan.storm);

@@ -1,4 +1,4 @@
-//! What PostgreSQL alone does: its errors, rows that others hold, the time of its statements, passwords over TLS.
+//! PostgreSQL only: its errors, locked rows, statement timeouts, and passwords over TLS.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::{at_key, columns, ends, fresh, people, write};
 use crate::support::postgres::{self, Postgres};
 
 #[tokio::test]
-async fn what_postgresql_answers_is_what_may_be_done_about_it() {
+async fn errors_of_postgresql_are_classified() {
     let (server, database) = (postgres::shared(), fresh("answers"));
     let settings = server.database(&database);
     let sink = open_database(settings.clone());
@@ -19,9 +19,9 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
     let admin = |statement: &str| server.ask(&database, statement);
 
-    // Columns that their owner has altered: the value is told to nobody.
+    // The owner has altered the columns. The error must not contain the value.
     admin("ALTER TABLE people ALTER COLUMN name TYPE integer USING 1");
-    // By the columns as they were, and by those that were then looked at.
+    // First with the columns as they were, then with the columns that were read again.
     for code in ["42804", "22P02"] {
         let (class, text) = ends(sink.as_ref(), write("a", "secret name"))
             .await
@@ -46,7 +46,7 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
     );
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
 
-    // Connections that the server has ended are exchanged for new ones.
+    // Connections that the server has ended are replaced.
     admin(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'evenkeel' AND datname = current_database()",
     );
@@ -65,7 +65,7 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
         transient,
         "a standby"
     );
-    // Not by a session that is read-only itself.
+    // The administrative session must not be read-only itself.
     server.ask(
         "postgres",
         &format!("ALTER DATABASE {database} RESET default_transaction_read_only"),
@@ -81,7 +81,8 @@ async fn what_postgresql_answers_is_what_may_be_done_about_it() {
         "DROP TABLE people",
     ] {
         admin(lost);
-        // Of the request where the database says so, and of the document where the table's columns were looked at before.
+        // The whole request fails if the database reports it, and a single document if the columns had been read
+        // before.
         let error = match sink.write(&people(), &[write("a", "Ada")]).await {
             Ok(mut written) => written.remove(0).unwrap_err(),
             Err(error) => error,
@@ -139,7 +140,6 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
     sink.define(&people(), &columns()).await.unwrap();
     let admin = |statement: &str| server.ask(&database, statement);
     let transient = ErrorClass::Transient { retry_after: None };
-    // As where another transaction holds the row, for good or for too long.
     let hold = |rows: &str, code: &str| {
         let raises =
             format!("IF NEW.ek_key {rows} THEN RAISE EXCEPTION USING ERRCODE = ''{code}''; END IF");
@@ -171,7 +171,8 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
             [code, code]
         );
     }
-    // Of several each has its own error, and what is behind them is written; unless they take long: then it comes again, and has not failed.
+    // Each of several documents has its own error, and those after it are written. If statements take too long, the
+    // later documents are not tried and have not failed.
     let own = |code: &str| Err((transient, Some(code.to_owned())));
     for (version, code, last) in [(9, "55P03", Ok(())), (10, "57014", own("NotTried"))] {
         hold("< ''c''", code);
@@ -347,12 +348,12 @@ async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
         error.class == ErrorClass::Unauthorised && !error.to_string().contains("wrong-password"),
         "{error}"
     );
-    // The file is read again at every connection.
     std::fs::write(&password, "right-password").unwrap();
     sink.define(&people(), &columns()).await.unwrap();
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
 
-    // A server of another authority is told no password; neither is one without TLS, which this one refuses.
+    // No password is sent to a server with a certificate of another authority, nor without TLS, which this server
+    // refuses.
     for settings in [settings(None, true), settings(None, false)] {
         let (class, text) = ends(open_database(settings).as_ref(), write("a", "Ada"))
             .await

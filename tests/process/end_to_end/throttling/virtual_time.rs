@@ -1,4 +1,4 @@
-//! The same for ten whole minutes, in virtual time: the worker, the protocol and the decorator stack of stores, on a simulated
+//! One partition answers 503 for ten whole minutes in virtual time: the worker, the protocol and the decorators of stores on a simulated
 //! account whose fault policy refuses one partition.
 
 use std::collections::BTreeMap;
@@ -38,10 +38,9 @@ impl Clock for PausedClock {
     }
 }
 
-/// SplitMix64.
-struct Seeded(AtomicU64);
+struct SeededNumbers(AtomicU64);
 
-impl Rng for Seeded {
+impl Rng for SeededNumbers {
     fn next_u64(&self) -> u64 {
         let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,7 +49,7 @@ impl Rng for Seeded {
     }
 }
 
-/// Every request takes 5 ms; one partition of the employees is busy until a moment.
+/// Every request takes 5 ms. One partition of the employees is busy until this time.
 struct OneBusyPartition {
     clock: Arc<PausedClock>,
     until: Duration,
@@ -77,7 +76,6 @@ impl FaultPolicy for OneBusyPartition {
     }
 }
 
-/// A simulated account, and a worker on it.
 struct World {
     clock: Arc<PausedClock>,
     faults: Arc<OneBusyPartition>,
@@ -111,7 +109,7 @@ impl World {
             refused: AtomicU64::new(0),
         });
         let (as_clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
-            (clock.clone(), Arc::new(Seeded(AtomicU64::new(7))));
+            (clock.clone(), Arc::new(SeededNumbers(AtomicU64::new(7))));
         let bare = SimWorld::new(main.clone(), as_clock.clone(), faults.clone()).account();
         let decorated = decorate(
             &main,
@@ -180,7 +178,6 @@ impl World {
         }
     }
 
-    /// Works until idle; `watch` sees it from beside.
     async fn run(&self, watch: impl Future<Output = ()>) -> RunReport {
         let mode = Mode::UntilIdle {
             quiet: Duration::from_secs(1),
@@ -190,7 +187,6 @@ impl World {
         report.unwrap()
     }
 
-    /// Employees in the hot partition, and in others.
     async fn employees(&self) -> (u64, u64) {
         let (mut hot, mut others) = (0, 0);
         let mut query = Query::default();
@@ -215,7 +211,6 @@ impl World {
         }
     }
 
-    /// Waits until all others are done, and returns when that was.
     async fn others_done(&self) -> Duration {
         while self.employees().await.1 < OTHERS {
             sleep(Duration::from_millis(20)).await;
@@ -245,7 +240,7 @@ async fn ten_minutes_of_503_from_one_partition_poison_nothing_and_cost_the_other
             let disturbed = world.others_done().await;
             assert!(
                 disturbed < undisturbed * 3,
-                "undisturbed the others took {undisturbed:?}, now {disturbed:?}"
+                "the other jobs took {undisturbed:?} without and {disturbed:?} with the busy partition"
             );
             sleep(BUSY.saturating_sub(world.clock.monotonic() + Duration::from_secs(1))).await;
             assert_eq!(world.employees().await, (0, OTHERS));
@@ -256,7 +251,7 @@ async fn ten_minutes_of_503_from_one_partition_poison_nothing_and_cost_the_other
             let refused = world.faults.refused.load(Ordering::Relaxed);
             assert!(
                 refused < 2 * HOT,
-                "the busy partition was asked {refused} times in ten minutes"
+                "the busy partition got {refused} requests in ten minutes"
             );
         })
         .await;

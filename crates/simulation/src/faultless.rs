@@ -1,19 +1,18 @@
-//! Runs in which nothing fails: what is to be right as soon as the jobs are done.
+//! Runs without faults: derived data must be right as soon as the jobs are done.
 
 use std::collections::BTreeSet;
 
-use super::stage::Books;
+use super::shared_state::RunRecords;
 use super::world::FinalState;
 use evenkeel_engine::Recheck;
 use evenkeel_model::{ItemAddress, Site};
 
-/// Whether no fault was injected, and each job ended well with its first delivery.
-pub(super) fn ran(books: &Books) -> bool {
-    books.faults.total() == 0 && books.ledger.redelivered == 0
+pub(super) fn ran(records: &RunRecords) -> bool {
+    records.faults.total() == 0 && records.ledger.redelivered == 0
 }
 
-/// Takes away values without a pointer, named by a recheck: another pass may have been about to point to them, and they are left to it on
-/// purpose.
+/// Removes values without a pointer that a recheck names. Another pass may have been about to point to them, so that
+/// they are deliberately left to the recheck.
 pub(super) fn forget_spared<'a>(seen: &mut FinalState, rechecks: impl Iterator<Item = &'a str>) {
     let items = rechecks
         .filter_map(|text| Recheck::decode_all(text).ok())

@@ -1,4 +1,5 @@
-//! An encrypted property, in one company of four and three of ten worlds of patterns: what puts bring is stored sealed, opens where its entity is, and lies nowhere in clear.
+//! An encrypted property, in one of four companies and three of ten worlds of patterns. What a put brings must be
+//! stored encrypted, must be decrypted to the same value, and must not be stored anywhere in plain text.
 
 use evenkeel_account::company::SSN;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,17 +17,15 @@ use super::history::{SOURCE, TARGET, VERSION};
 use super::oracle::Tables;
 use evenkeel_account::company::table;
 
-/// In every plain value, and nowhere else.
+/// A part of every plain value that occurs nowhere else.
 const CANARY: &str = "canary";
-/// The name of the key-encryption key.
 const KEY_ID: &str = "k1";
 
-/// The plain value that belongs to a version of an entity.
 pub(super) fn plain(version: i64) -> String {
     format!("{CANARY} {version}")
 }
 
-/// The value by which contents are compared: sealed and plain ones are alike, whether right or not is judged apart.
+/// The form in which contents are compared. Encrypted and plain values count as equal here, and are checked separately.
 pub(super) fn compared(value: &EdmValue) -> EdmValue {
     let text = value.as_str().unwrap_or_default();
     if text.starts_with(PREFIX) || text.starts_with(CANARY) {
@@ -36,12 +35,10 @@ pub(super) fn compared(value: &EdmValue) -> EdmValue {
     }
 }
 
-/// Whether a text has a value in clear.
 pub(super) fn is_in_clear(text: &str) -> bool {
     text.contains(CANARY)
 }
 
-/// No change has a value in clear.
 pub(super) fn check(execution: &Execution<'_>) -> Result<(), String> {
     let told = execution.changes.iter().find(|change| match change {
         ObservedChange::Row { row: Some(row), .. } => row
@@ -56,18 +53,21 @@ pub(super) fn check(execution: &Execution<'_>) -> Result<(), String> {
         _ => false,
     });
     told.map_or(Ok(()), |change| {
-        Err(format!("an encrypted value is stored in clear: {change:?}"))
+        Err(format!(
+            "an encrypted value is stored in plain text: {change:?}"
+        ))
     })
 }
 
-/// Every sealed value opens where its entity is, to what the job of that version brought.
 pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), String> {
     let rows = [SOURCE, TARGET]
         .into_iter()
         .filter_map(|name| tables.get(name))
         .flatten();
     let primaries = rows.filter(|row| row.entity.text("ek_view").is_none());
-    for (entity, sealed) in primaries.filter_map(|row| Some((&row.entity, row.entity.text(SSN)?))) {
+    for (entity, encryption) in
+        primaries.filter_map(|row| Some((&row.entity, row.entity.text(SSN)?)))
+    {
         let home = Primary {
             table: table(EMPLOYEES),
             key: entity.key.clone(),
@@ -76,39 +76,39 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
             .find(&home)
             .await
             .map_err(|error| format!("{home}: {error}"))?;
-        let key = key.ok_or_else(|| format!("{home} has a sealed value and no data key"))?;
+        let key = key.ok_or_else(|| format!("{home} has an encrypted value but no data key"))?;
         let opened = key
             .open(
                 SealedPlace {
                     home: &home,
                     property: SSN,
                 },
-                sealed,
+                encryption,
             )
             .map_err(|error| format!("{home}: {error}"))?;
         let brought = match entity.get(VERSION) {
             Some(EdmValue::Int64(version)) => plain(*version),
             other => {
                 return Err(format!(
-                    "{home} has a sealed value and the version {other:?}"
+                    "{home} has an encrypted value and version {other:?}"
                 ));
             }
         };
         if opened.as_str() != Some(&brought) {
             return Err(format!(
-                "{home} opens to {opened:?}, and its job brought {brought:?}"
+                "{home} decrypts to {opened:?}, but its job wrote {brought:?}"
             ));
         }
     }
     Ok(())
 }
 
-/// A vault whose keys follow from the seed's own order: what is drawn is never the same twice.
+/// A vault whose keys follow from the order of requests, because random numbers of a seed never repeat.
 #[derive(Debug, Default)]
 pub(super) struct SimulatedVault(AtomicU64);
 
 impl SimulatedVault {
-    /// A pad for an owner's key: who unwraps it for another gets another key.
+    /// A pad per owner, so that unwrapping a key for another owner yields another key.
     fn pad(owner: &[u8]) -> [u8; 32] {
         Sha256::digest(owner).into()
     }

@@ -1,11 +1,11 @@
-//! What is rare enough to be missed by every run: counted, so that runs that never see it are found out.
+//! Rare events. They are counted, so that a set of runs in which one never occurs is detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::archives::FOLDER;
 use super::history::is_continuation;
-use super::stage::WORKERS;
+use super::shared_state::WORKERS;
 use super::world::World;
 use evenkeel_account::company::SPREADABLE;
 use evenkeel_account::company::account_of;
@@ -13,81 +13,47 @@ use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_model::large::STAGING;
 use evenkeel_storage::Blob;
 
-/// Something that happens to what the second or the third world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scene {
-    /// A large value was put into a blob.
+pub enum RareEvent {
     Uploaded,
-    /// A large value was dropped.
     Dropped,
-    /// A worker deleted what had been staged.
     Unstaged,
-    /// A further row of a wide entity was written.
     Widened,
-    /// An entity was given another key.
     Moved,
-    /// An entity was given what its team says.
+    /// A range overlay was applied to an entity.
     Carried,
-    /// A team among its people was given what its lead says.
+    /// The lead of a team set its properties on the team.
     Led,
-    /// An audit recorded what it found.
     Audited,
-    /// A line was appended to a log.
     Logged,
-    /// Several lines were appended together.
     LoggedTogether,
-    /// A line was appended when its sender had given it up.
     LoggedLate,
-    /// A document was put into a container.
     FiledInContainer,
-    /// A document was put into a folder.
     FiledInFolder,
-    /// An archived document was replaced by that of a newer version.
     Refiled,
-    /// A document was deleted: its entity is restored.
     Restored,
-    /// The same in a folder.
     RestoredFromFolder,
-    /// An entity moved to another table.
     MovedAcross,
-    /// A large value was put beside a document.
     ValueBeside,
-    /// One was dropped.
     ValueBesideDropped,
-    /// A document was written into a search index.
     Indexed,
-    /// One was deleted there.
     Unindexed,
-    /// One was written or deleted there when its sender had given it up.
     IndexedLate,
-    /// A table by date was created ahead.
     TableCreated,
-    /// Every row of a table was in files.
     TableKept,
-    /// A table by date was dropped.
     TableDropped,
-    /// What followed it was.
     FollowerDropped,
-    /// An operator migrated to another release.
     Migrated,
-    /// A running worker took up another catalog.
     TakenUp,
-    /// It was asked to and did not.
     NotTakenUp,
-    /// A worker found another catalog recorded than its own, and drained.
     Outdated,
-    /// The record fits again, and it went on.
     GoesOn,
-    /// A worker was refused to start with its catalog.
     StartRefused,
-    /// An item was written into an account that a release gave to its view.
     WrittenElsewhere,
-    /// One was dropped there.
     DroppedElsewhere,
 }
 
-impl Scene {
-    /// Every kind.
+impl RareEvent {
     pub const ALL: [Self; 34] = [
         Self::Uploaded,
         Self::Dropped,
@@ -125,7 +91,7 @@ impl Scene {
         Self::DroppedElsewhere,
     ];
 
-    /// Whether it is to be seen in a world.
+    /// Whether it must occur in the runs of a world.
     pub fn belongs_to(self, world: World) -> bool {
         match world {
             World::Company => false,
@@ -138,7 +104,6 @@ impl Scene {
         }
     }
 
-    /// Its words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uploaded => "a large value was put into a blob",
@@ -146,9 +111,9 @@ impl Scene {
             Self::Unstaged => "a staged blob was deleted",
             Self::Widened => "a further row of a wide entity was written",
             Self::Moved => "an entity moved to another key",
-            Self::Carried => "an entity was told what its team says",
-            Self::Led => "a team among its people was told what its lead says",
-            Self::Audited => "an audit recorded what it found",
+            Self::Carried => "a range overlay was applied to an entity",
+            Self::Led => "a lead set its properties on its team",
+            Self::Audited => "an audit recorded a finding",
             Self::Logged => "a line was appended to a log",
             Self::LoggedTogether => "several lines were appended together",
             Self::LoggedLate => "a line was appended late",
@@ -158,58 +123,55 @@ impl Scene {
             Self::Restored => "a restored document was deleted from its container",
             Self::RestoredFromFolder => "a restored document was deleted from its folder",
             Self::MovedAcross => "an entity moved to another table",
-            Self::ValueBeside => "a large value was put beside a document",
-            Self::ValueBesideDropped => "a large value beside a document was dropped",
-            Self::Indexed => "a document was written into a search index",
+            Self::ValueBeside => "a large value was put next to a document",
+            Self::ValueBesideDropped => "a large value next to a document was dropped",
+            Self::Indexed => "a document was written to a search index",
             Self::Unindexed => "a document was deleted from a search index",
-            Self::IndexedLate => "a document was written into a search index late",
-            Self::TableCreated => "a table by date was created ahead",
-            Self::TableKept => "every row of a table by date was in files",
+            Self::IndexedLate => "a document was written to a search index late",
+            Self::TableCreated => "a table by date was created in advance",
+            Self::TableKept => "all rows of a table by date were archived",
             Self::TableDropped => "a table by date was dropped",
-            Self::FollowerDropped => "a table that follows one by date was dropped",
+            Self::FollowerDropped => "a follower of a table by date was dropped",
             Self::Migrated => "an operator migrated to another release",
-            Self::TakenUp => "a running worker took up another catalog",
-            Self::NotTakenUp => "a running worker was not given another catalog",
+            Self::TakenUp => "a running worker adopted another catalog",
+            Self::NotTakenUp => "a running worker refused another catalog",
             Self::Outdated => "a worker found another catalog recorded and drained",
-            Self::GoesOn => "the record fitted again and the worker went on",
-            Self::StartRefused => "a worker was refused to start with its catalog",
+            Self::GoesOn => "the record matched again and the worker continued",
+            Self::StartRefused => "a worker refused to start with its catalog",
             Self::WrittenElsewhere => {
-                "an item was written into an account that a release gave to its view"
+                "an item was written to an account that a release added to its view"
             }
             Self::DroppedElsewhere => {
-                "an item was dropped from an account that a release gave to its view"
+                "an item was dropped from an account that a release added to its view"
             }
         }
     }
 }
 
-impl fmt::Display for Scene {
+impl fmt::Display for RareEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-/// How often each was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scenes([u64; Scene::ALL.len()]);
+pub struct RareEvents([u64; RareEvent::ALL.len()]);
 
-impl Default for Scenes {
+impl Default for RareEvents {
     fn default() -> Self {
-        Self([0; Scene::ALL.len()])
+        Self([0; RareEvent::ALL.len()])
     }
 }
 
-impl Scenes {
-    /// How often it was seen.
-    pub const fn of(&self, scene: Scene) -> u64 {
-        self.0[scene as usize]
+impl RareEvents {
+    pub const fn of(&self, rare_event: RareEvent) -> u64 {
+        self.0[rare_event as usize]
     }
 
-    pub(super) const fn add(&mut self, scene: Scene) {
-        self.0[scene as usize] += 1;
+    pub(super) const fn add(&mut self, rare_event: RareEvent) {
+        self.0[rare_event as usize] += 1;
     }
 
-    /// Adds another's counts.
     pub fn absorb(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(other.0) {
             *count += more;
@@ -217,34 +179,29 @@ impl Scenes {
     }
 }
 
-/// Who counts them.
 #[derive(Debug, Default)]
-pub(super) struct SceneCounter {
-    /// How long logs are, by name.
+pub(super) struct RareEventCounter {
     logs: BTreeMap<String, usize>,
-    /// Documents of archives, by container or folder.
     filed: BTreeSet<(String, String)>,
-    /// Whose scenes are counted.
     pub(super) world: World,
-    pub(super) scenes: Scenes,
+    pub(super) rare_events: RareEvents,
 }
 
-impl SceneCounter {
-    /// Takes in the changes of one operation.
-    pub(super) fn take_in(&mut self, execution: &Execution<'_>) {
+impl RareEventCounter {
+    pub(super) fn record_changes(&mut self, execution: &Execution<'_>) {
         match self.world {
             World::Archives => return self.archives(execution),
             World::Releases => return self.releases(execution),
             World::Company | World::Patterns => {}
         }
         for change in execution.changes {
-            if let Some(scene) = Self::seen(execution, change) {
-                self.scenes.add(scene);
+            if let Some(rare_event) = Self::seen(execution, change) {
+                self.rare_events.add(rare_event);
             }
         }
     }
 
-    /// Items in accounts that they have in no seed whose items lie in one.
+    /// Counts items in the second account. In seeds with a single account for these items they are never there.
     fn releases(&mut self, execution: &Execution<'_>) {
         for change in execution.changes {
             let (name, exists) = match change {
@@ -255,10 +212,10 @@ impl SceneCounter {
                 _ => continue,
             };
             if SPREADABLE.contains(&name) && account_of(name) != *execution.account {
-                self.scenes.add(if exists {
-                    Scene::WrittenElsewhere
+                self.rare_events.add(if exists {
+                    RareEvent::WrittenElsewhere
                 } else {
-                    Scene::DroppedElsewhere
+                    RareEvent::DroppedElsewhere
                 });
             }
         }
@@ -279,7 +236,7 @@ impl SceneCounter {
                         .filter(|_| row.entity.text("ek_view").is_none());
                     let across =
                         from.is_some_and(|from| !from.starts_with(&format!("[\"{table}\"")));
-                    (across.then_some(Scene::MovedAcross), None)
+                    (across.then_some(RareEvent::MovedAcross), None)
                 }
                 ObservedChange::Blob {
                     container,
@@ -292,7 +249,7 @@ impl SceneCounter {
                         Some(self.document(
                             &address,
                             content.is_some(),
-                            [Scene::FiledInFolder, Scene::RestoredFromFolder],
+                            [RareEvent::FiledInFolder, RareEvent::RestoredFromFolder],
                         )),
                         None,
                     )
@@ -302,18 +259,18 @@ impl SceneCounter {
                         .name
                         .as_str()
                         .ends_with("/complete.json")
-                        .then_some(Scene::TableKept),
+                        .then_some(RareEvent::TableKept),
                     None,
                 ),
                 ObservedChange::Document { document, .. } => {
                     let seen = if document.is_some() {
-                        Scene::Indexed
+                        RareEvent::Indexed
                     } else {
-                        Scene::Unindexed
+                        RareEvent::Unindexed
                     };
-                    (Some(seen), execution.late.then_some(Scene::IndexedLate))
+                    (Some(seen), execution.late.then_some(RareEvent::IndexedLate))
                 }
-                ObservedChange::Table { exists: true, .. } => (Some(Scene::TableCreated), None),
+                ObservedChange::Table { exists: true, .. } => (Some(RareEvent::TableCreated), None),
                 ObservedChange::Table {
                     table,
                     exists: false,
@@ -321,17 +278,17 @@ impl SceneCounter {
                     let own = table.as_str().starts_with("Attempts");
                     (
                         Some(if own {
-                            Scene::TableDropped
+                            RareEvent::TableDropped
                         } else {
-                            Scene::FollowerDropped
+                            RareEvent::FollowerDropped
                         }),
                         None,
                     )
                 }
                 _ => (None, None),
             };
-            for scene in [first, second].into_iter().flatten() {
-                self.scenes.0[scene as usize] += 1;
+            for rare_event in [first, second].into_iter().flatten() {
+                self.rare_events.0[rare_event as usize] += 1;
             }
         }
     }
@@ -342,7 +299,7 @@ impl SceneCounter {
         container: &str,
         name: &str,
         blob: Option<&Blob>,
-    ) -> (Option<Scene>, Option<Scene>) {
+    ) -> (Option<RareEvent>, Option<RareEvent>) {
         let exists = blob.is_some();
         match container {
             "logs" if execution.operation.name == "Append Block" => {
@@ -353,47 +310,47 @@ impl SceneCounter {
                     .unwrap_or_default();
                 let together = new.split_inclusive(|byte| *byte == b'\n').nth(1).is_some();
                 let seen = if together {
-                    Scene::LoggedTogether
+                    RareEvent::LoggedTogether
                 } else {
-                    Scene::Logged
+                    RareEvent::Logged
                 };
-                (Some(seen), execution.late.then_some(Scene::LoggedLate))
+                (Some(seen), execution.late.then_some(RareEvent::LoggedLate))
             }
             "papers" if execution.operation.name != "Set Blob Metadata" => (
                 Some(self.document(
                     &(container.to_owned(), name.to_owned()),
                     exists,
-                    [Scene::FiledInContainer, Scene::Restored],
+                    [RareEvent::FiledInContainer, RareEvent::Restored],
                 )),
                 None,
             ),
             "large" => (
                 Some(if exists {
-                    Scene::Uploaded
+                    RareEvent::Uploaded
                 } else {
-                    Scene::Dropped
+                    RareEvent::Dropped
                 }),
                 None,
             ),
             "old-attempts" => (
-                name.ends_with("/complete.json").then_some(Scene::TableKept),
+                name.ends_with("/complete.json")
+                    .then_some(RareEvent::TableKept),
                 None,
             ),
             _ => (None, None),
         }
     }
 
-    /// A document, or a large value beside one.
     fn document(
         &mut self,
         place: &(String, String),
         exists: bool,
-        [filed, restored]: [Scene; 2],
-    ) -> Scene {
+        [filed, restored]: [RareEvent; 2],
+    ) -> RareEvent {
         match (place.1.contains("%values/"), exists) {
-            (true, true) => Scene::ValueBeside,
-            (true, false) => Scene::ValueBesideDropped,
-            (false, true) if !self.filed.insert(place.clone()) => Scene::Refiled,
+            (true, true) => RareEvent::ValueBeside,
+            (true, false) => RareEvent::ValueBesideDropped,
+            (false, true) if !self.filed.insert(place.clone()) => RareEvent::Refiled,
             (false, true) => filed,
             (false, false) => {
                 self.filed.remove(place);
@@ -402,38 +359,38 @@ impl SceneCounter {
         }
     }
 
-    fn seen(execution: &Execution<'_>, change: &ObservedChange) -> Option<Scene> {
+    fn seen(execution: &Execution<'_>, change: &ObservedChange) -> Option<RareEvent> {
         match change {
             ObservedChange::Row { table, key, row } => {
                 let entity = row.as_ref().map(|row| &row.entity);
                 let text = |name: &str| entity.and_then(|entity| entity.text(name));
-                // A row that a move has written says where it came from, and was not archived.
+                // A row with an origin was written by a move and not archived.
                 if table.as_str() == "Employees"
                     && text("ek_source").is_some()
                     && text("ek_view").is_none()
                 {
-                    Some(Scene::Moved)
+                    Some(RareEvent::Moved)
                 } else if is_continuation(&key.rk) && text("ek_row").is_some() {
-                    Some(Scene::Widened)
+                    Some(RareEvent::Widened)
                 } else if table.as_str() == "Employees"
                     && text("ek_owner_team_name").is_some()
                     && execution.caller >= WORKERS
                 {
-                    Some(Scene::Carried)
+                    Some(RareEvent::Carried)
                 } else if text("ek_owner_lead").is_some() && execution.caller >= WORKERS {
-                    Some(Scene::Led)
+                    Some(RareEvent::Led)
                 } else {
-                    (table.as_str() == "EvenkeelAudits").then_some(Scene::Audited)
+                    (table.as_str() == "EvenkeelAudits").then_some(RareEvent::Audited)
                 }
             }
             ObservedChange::Blob {
                 container, blob, ..
             } => match (container.as_str(), blob) {
                 ("large" | "former-large", Some(_)) => {
-                    (execution.operation.name != "Set Blob Metadata").then_some(Scene::Uploaded)
+                    (execution.operation.name != "Set Blob Metadata").then_some(RareEvent::Uploaded)
                 }
-                ("large" | "former-large", None) => Some(Scene::Dropped),
-                (STAGING, None) => (execution.caller >= WORKERS).then_some(Scene::Unstaged),
+                ("large" | "former-large", None) => Some(RareEvent::Dropped),
+                (STAGING, None) => (execution.caller >= WORKERS).then_some(RareEvent::Unstaged),
                 _ => None,
             },
             _ => None,
