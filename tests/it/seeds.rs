@@ -14,18 +14,14 @@ const FOUND: [u64; 35] = [
     23_299, 24_589, 27_755, 29_662, 32_146, 33_908, 35_220, 45_502, 46_303, 48_455, 52_704, 53_459,
     59_006, 223_124, 506_014, 514_556, 615_834, 750_006, 937_542, 1_011_597, 3_044_530, 4_100_810,
 ];
-/// Seeds that found a violation in the `patterns` world.
 const FOUND_IN_PATTERNS: [u64; 16] = [
     26, 108, 290, 625, 757, 1_244, 1_269, 1_615, 1_962, 2_237, 2_998, 30_834, 501_700, 502_744,
     3_088_185, 3_093_062,
 ];
-/// Seeds that found a violation in the `archives` world.
 const FOUND_IN_ARCHIVES: [u64; 11] = [
     187, 912, 1_120, 3_191, 5_585, 7_176, 9_397, 12_114, 15_301, 21_084, 22_303,
 ];
-/// Seeds that found a violation in the `releases` world.
 const FOUND_IN_RELEASES: [u64; 2] = [121, 4_000_166];
-/// Seeds that found a violation in the `company` world without faults.
 const FOUND_WITHOUT_FAULTS: [u64; 1] = [17_560];
 const SEEDS: u64 = 300;
 

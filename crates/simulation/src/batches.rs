@@ -91,7 +91,7 @@ impl BatchMessage {
             if !jobs.iter().any(|(keys, _)| *keys == item.keys) {
                 jobs.push((
                     item.keys.clone(),
-                    self.asked(item)
+                    self.job_of(item)
                         .map_or(Expectation::Poison("permanent"), Expectation::Job),
                 ));
             }
@@ -99,20 +99,20 @@ impl BatchMessage {
         Expectation::Batch(jobs)
     }
 
-    fn asked(&self, item: &ListedItem) -> Option<EntityJob> {
+    fn job_of(&self, item: &ListedItem) -> Option<EntityJob> {
         let key = EntityKey::new(item.keys.0.as_str(), item.keys.1.as_str()).ok()?;
         let guard = match (self.condition, &item.put) {
             (Some(ConditionKind::Absent), _) => Some(JobCondition::Absent),
             (Some(ConditionKind::Newer), Some((version, _))) => Some(JobCondition::Newer(*version)),
             _ => None,
         };
-        let brings = item
+        let put_content = item
             .put
             .as_ref()
             .map(|(_, entity)| Arc::new(PutContent::of(self.mode, entity, std::iter::empty())));
         Some(EntityJob {
             guard,
-            brings,
+            put_content,
             thorough: self.thorough,
             ..EntityJob::plain(self.op, EMPLOYEES, key)
         })

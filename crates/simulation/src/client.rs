@@ -518,14 +518,14 @@ impl SimulatedClient {
         let values = staged
             .iter()
             .filter_map(|(property, _, value)| Some(((*property)?, value.as_str())));
-        let brings = Some(Arc::new(PutContent::of(mode, entity, values)));
+        let put_content = Some(Arc::new(PutContent::of(mode, entity, values)));
         let staged = staged.iter().map(|(_, name, _)| name.to_string()).collect();
         Ok((
             json,
             Expectation::Job(EntityJob {
                 guard,
                 staged,
-                brings,
+                put_content,
                 ..EntityJob::plain("put", EMPLOYEES, key.clone())
             }),
         ))

@@ -80,7 +80,7 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
     if fault_plan.shape.targets {
         steps.extend(departments(seed, fault_plan, &keys, step_groups(&steps)));
     }
-    let said = |draw: &Draw<'_>, key: &EntityKey, version, known| {
+    let content_of = |draw: &Draw<'_>, key: &EntityKey, version, known| {
         let email = if known || draw.happens(0.15) {
             draw.of::<&str>(emails)
         } else {
@@ -102,7 +102,7 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
         fault_plan,
         &keys,
         step_groups(&steps),
-        said,
+        content_of,
     ));
     if let Some(scenario) = fault_plan.scenario {
         steps.extend(scenario.steps(seed, fault_plan, &keys, step_groups(&steps)));

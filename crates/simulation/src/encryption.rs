@@ -65,7 +65,7 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
         .filter_map(|name| tables.get(name))
         .flatten();
     let primaries = rows.filter(|row| row.entity.text("ek_view").is_none());
-    for (entity, encryption) in
+    for (entity, ciphertext) in
         primaries.filter_map(|row| Some((&row.entity, row.entity.text(SSN)?)))
     {
         let home = Primary {
@@ -83,10 +83,10 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
                     home: &home,
                     property: SSN,
                 },
-                encryption,
+                ciphertext,
             )
             .map_err(|error| format!("{home}: {error}"))?;
-        let brought = match entity.get(VERSION) {
+        let expected = match entity.get(VERSION) {
             Some(EdmValue::Int64(version)) => plain(*version),
             other => {
                 return Err(format!(
@@ -94,9 +94,9 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
                 ));
             }
         };
-        if opened.as_str() != Some(&brought) {
+        if opened.as_str() != Some(&expected) {
             return Err(format!(
-                "{home} decrypts to {opened:?}, but its job wrote {brought:?}"
+                "{home} decrypts to {opened:?}, but its job wrote {expected:?}"
             ));
         }
     }

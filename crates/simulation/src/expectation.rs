@@ -25,7 +25,7 @@ pub(super) struct EntityJob {
     pub(super) to: Option<EntityKey>,
     pub(super) guard: Option<JobCondition>,
     pub(super) staged: Vec<String>,
-    pub(super) brings: Option<Arc<PutContent>>,
+    pub(super) put_content: Option<Arc<PutContent>>,
     pub(super) thorough: bool,
 }
 
@@ -39,7 +39,7 @@ impl EntityJob {
             to: None,
             guard: None,
             staged: Vec::new(),
-            brings: None,
+            put_content: None,
             thorough: false,
         }
     }

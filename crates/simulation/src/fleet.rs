@@ -157,7 +157,7 @@ impl WorkerFleet {
         self.shared_state
             .tell(|| format!("{} starts", super::shared_state::name(caller)));
         let shutdown = CancellationToken::new();
-        let mut told: Option<Duration> = None;
+        let mut stop_requested: Option<Duration> = None;
         let end = {
             let mut running = Box::pin(self.works(
                 &setup,
@@ -180,17 +180,17 @@ impl WorkerFleet {
                         break WorkerEnd::Crashed;
                     }
                     ended = &mut running => break WorkerEnd::Stopped(ended),
-                    never = &mut tending, if told.is_none() => match never {},
-                    () = stop.cancelled(), if told.is_none() => {
-                        told = Some(self.shared_state.elapsed());
+                    never = &mut tending, if stop_requested.is_none() => match never {},
+                    () = stop.cancelled(), if stop_requested.is_none() => {
+                        stop_requested = Some(self.shared_state.elapsed());
                         self.shared_state.explain(caller);
                         shutdown.cancel();
                     }
-                    () = sleep_until(next_term.unwrap_or_else(Instant::now)), if told.is_none() && next_term.is_some() => {
+                    () = sleep_until(next_term.unwrap_or_else(Instant::now)), if stop_requested.is_none() && next_term.is_some() => {
                         terms.pop();
                         if self.shared_state.inject(FaultKind::Sigterm) {
                             self.shared_state.tell(|| format!("{} receives SIGTERM", super::shared_state::name(caller)));
-                            told = Some(self.shared_state.elapsed());
+                            stop_requested = Some(self.shared_state.elapsed());
                             self.shared_state.explain(caller);
                             shutdown.cancel();
                         }
@@ -211,7 +211,7 @@ impl WorkerFleet {
                 }
             )
         });
-        match (end, told) {
+        match (end, stop_requested) {
             // The next worker is started as usual: this one could not create its queues, because a request was refused.
             (WorkerEnd::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
             // Its catalog is not the recorded one.
@@ -227,8 +227,8 @@ impl WorkerFleet {
                 self.shared_state
                     .violated("a worker ended unexpectedly".to_owned());
             }
-            (WorkerEnd::Stopped(Ok(())), Some(told)) => {
-                let took = self.shared_state.elapsed().saturating_sub(told);
+            (WorkerEnd::Stopped(Ok(())), Some(stop_requested)) => {
+                let took = self.shared_state.elapsed().saturating_sub(stop_requested);
                 if took > self.fault_plan.settings.drain + DRAIN_GRACE {
                     self.shared_state
                         .violated(format!("a shutdown took {took:?}"));

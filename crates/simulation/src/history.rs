@@ -29,9 +29,9 @@ pub(super) struct History {
     further: BTreeMap<Address, Properties>,
     /// Ticks at which each entity appeared in or disappeared from its table and its archive.
     places: BTreeMap<EntityKey, Vec<(u64, [bool; 2])>>,
-    brought: BTreeMap<String, Vec<JobWrite>>,
+    job_writes: BTreeMap<String, Vec<JobWrite>>,
     /// Jobs that have copied an entity elsewhere and deleted the original.
-    taken: BTreeSet<String>,
+    moved_away: BTreeSet<String>,
     /// All primaries that have ever wanted an e-mail address, or to be the manager of a department.
     wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
     pub(super) resurrections: u64,
@@ -242,7 +242,7 @@ impl History {
         if let Some((row, content)) = &event.row {
             self.record_wanted_keys(event, row);
             if let (Some(by), true) = (&by, execution.caller != CLIENT) {
-                self.brings(by, event, content);
+                self.record_job_write(by, event, content);
             }
         }
         known.merged = known.merged_at(event, by.as_deref());
@@ -336,16 +336,17 @@ impl History {
         }
     }
 
-    fn brings(&mut self, by: &str, event: &Event<'_>, content: &Content) {
+    fn record_job_write(&mut self, by: &str, event: &Event<'_>, content: &Content) {
         let Event {
             tick, table, key, ..
         } = event;
-        let brought = self.brought.entry(by.to_owned()).or_default();
-        match brought.iter_mut().find(|brought| {
-            brought.table == *table && brought.key == **key && brought.content == *content
-        }) {
+        let writes = self.job_writes.entry(by.to_owned()).or_default();
+        match writes
+            .iter_mut()
+            .find(|write| write.table == *table && write.key == **key && write.content == *content)
+        {
             Some(again) => again.last = *tick,
-            None => brought.push(JobWrite {
+            None => writes.push(JobWrite {
                 table,
                 key: (*key).clone(),
                 content: Arc::clone(content),
@@ -362,7 +363,7 @@ impl History {
         (table, key): (&str, &EntityKey),
         content: &Content,
     ) {
-        self.taken.insert(message.to_owned());
+        self.moved_away.insert(message.to_owned());
         if let Some(there) = self.primaries.get_mut(&(table.to_owned(), key.clone())) {
             there.only |= there.present && there.content == *content;
         }
@@ -415,7 +416,7 @@ impl History {
     }
 
     pub(super) fn has_moved_away(&self, message: &str) -> bool {
-        self.taken.contains(message)
+        self.moved_away.contains(message)
     }
 
     /// Whether a job has written this content there since a tick, or this content with a later merge by a client.
@@ -426,23 +427,23 @@ impl History {
         content: &Content,
         tick: u64,
     ) -> bool {
-        let brought = self.brought.get(by).into_iter().flatten();
-        brought.into_iter().any(|brought| {
-            brought.table == table
-                && brought.key == *key
-                && notes::covers(&brought.content, content)
-                && brought.last > tick
+        let writes = self.job_writes.get(by).into_iter().flatten();
+        writes.into_iter().any(|write| {
+            write.table == table
+                && write.key == *key
+                && notes::covers(&write.content, content)
+                && write.last > tick
         })
     }
 
     pub(super) fn first_written_at(&self, by: &str, table: &str, key: &EntityKey) -> Option<u64> {
-        let brought = self
-            .brought
+        let writes = self
+            .job_writes
             .get(by)
             .into_iter()
             .flatten()
-            .filter(|brought| brought.table == table && brought.key == *key);
-        brought.map(|brought| brought.first).min()
+            .filter(|write| write.table == table && write.key == *key);
+        writes.map(|write| write.first).min()
     }
 
     pub(super) fn absent_since(&self, table: &str, key: &EntityKey, tick: u64) -> bool {
@@ -468,9 +469,9 @@ impl History {
     }
 
     pub(super) fn has_written_to(&self, table: &str, message: &str) -> bool {
-        self.brought
+        self.job_writes
             .get(message)
-            .is_some_and(|brought| brought.iter().any(|brought| brought.table == table))
+            .is_some_and(|writes| writes.iter().any(|write| write.table == table))
     }
 
     pub(super) fn has_unstaged(&self, name: &str, message: &str) -> bool {
@@ -501,14 +502,14 @@ impl History {
         let there = self
             .known(SOURCE, &asked.key)
             .map(|known| known.content.as_ref());
-        let brought = asked
-            .brings
+        let content = asked
+            .put_content
             .as_ref()
-            .map(|brings| brings.over(there))
+            .map(|put_content| put_content.over(there))
             .or_else(|| there.cloned())
             .unwrap_or_default();
         let here = asked.to.as_ref().unwrap_or(&asked.key);
-        wanted(here, &brought).any(|address| {
+        wanted(here, &content).any(|address| {
             self.wanted
                 .get(&address)
                 .is_some_and(|keys| keys.contains(rival))
@@ -516,7 +517,7 @@ impl History {
     }
 
     pub(super) fn job<'l>(ledger: &'l Ledger, message: &str) -> Option<&'l EntityJob> {
-        match ledger.asked(message) {
+        match ledger.expectation_of(message) {
             Some(Expectation::Job(asked)) => Some(asked),
             _ => None,
         }

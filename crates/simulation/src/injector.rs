@@ -38,7 +38,7 @@ pub(super) struct FaultInjector {
     caller: u32,
     rng: CutChance,
     life: Arc<WorkerLife>,
-    asked: Mutex<BTreeMap<FaultScope, Duration>>,
+    wait_until: Mutex<BTreeMap<FaultScope, Duration>>,
     /// Operation and subject of requests whose last attempt failed. The next equal request is most likely another
     /// attempt.
     failed: Mutex<BTreeSet<(&'static str, String)>>,
@@ -90,7 +90,7 @@ impl FaultInjector {
             caller,
             rng,
             life,
-            asked: Mutex::default(),
+            wait_until: Mutex::default(),
             failed: Mutex::default(),
             changed: Mutex::default(),
             refuses,
@@ -166,7 +166,7 @@ impl FaultInjector {
                 .record_fault(fault, self.caller, operation);
         }
         if injects && let Some(wait) = burst.retry_after {
-            self.asked
+            self.wait_until
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(burst.scope, now + wait);
@@ -313,8 +313,11 @@ impl FaultInjector {
     /// Checks that a worker that was asked to wait sends nothing before that time.
     fn was_asked_to_wait(&self, operation: &OperationInfo) {
         let now = self.shared_state.elapsed();
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, until)) = asked
+        let wait_until = self
+            .wait_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, until)) = wait_until
             .iter()
             .find(|(scope, until)| **until > now && scope.carries(&operation.what))
         {

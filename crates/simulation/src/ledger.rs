@@ -474,7 +474,7 @@ impl Ledger {
         .collect()
     }
 
-    pub(super) fn asked(&self, id: &str) -> Option<&Expectation> {
+    pub(super) fn expectation_of(&self, id: &str) -> Option<&Expectation> {
         self.entry(id).map(|entry| &entry.expectation)
     }
 
@@ -666,7 +666,7 @@ impl Ledger {
         let left = |id: &str, (there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
             history
                 .first_written_at(id, there, at)
-                .is_some_and(|brought| history.absent_since(from, key, brought))
+                .is_some_and(|written| history.absent_since(from, key, written))
         };
         // If two messages have the same job, one of them has done it.
         let took_effect = |id: &str| match (*op, outcome) {

@@ -81,8 +81,7 @@ impl Races {
         now: Duration,
         ledger: &Ledger,
     ) -> Result<(), String> {
-        let once =
-            matches!(ledger.asked(message), Some(Expectation::Job(asked)) if asked.op != "sync");
+        let once = matches!(ledger.expectation_of(message), Some(Expectation::Job(asked)) if asked.op != "sync");
         let Some(done) = self.done.get(message).filter(|_| once) else {
             return Ok(());
         };

@@ -166,12 +166,12 @@ impl CompanyReaders {
             Some(FoundEntity { row, .. }) => {
                 let content = content::own(&row.entity.properties).collect::<Properties>();
                 let content = Arc::new(content);
-                let said = [SOURCE, TARGET].iter().any(|table| {
+                let had_content = [SOURCE, TARGET].iter().any(|table| {
                     records
                         .history
                         .had_content_since(table, key, &content, asked)
                 });
-                if said {
+                if had_content {
                     Ok(())
                 } else {
                     Err(format!(

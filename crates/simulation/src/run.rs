@@ -27,7 +27,7 @@ use super::injector::FaultlessDelays;
 use super::items::Address;
 use super::ledger::{EntityJob, Expectation, PoisonReport, poison};
 use super::oracle::Judgement;
-use super::patterns::{Excused, said};
+use super::patterns::{Excused, sent_values};
 use super::poison_desk::handle_poison;
 use super::rare_event::RareEvents;
 use super::readers::{self, SimulatedReaders, SlowAnswers};
@@ -557,7 +557,7 @@ impl SimulationRun {
     /// again, because nothing notifies it when the key becomes free.
     async fn sync_by_hand(&self) {
         let poison = self.poisoned();
-        let taken = poison
+        let conflicting = poison
             .iter()
             .filter(|poison| poison.error.contains("is taken by "))
             .filter_map(|poison| {
@@ -579,7 +579,7 @@ impl SimulationRun {
                 }
             });
         let mut primaries: BTreeMap<Address, bool> =
-            taken.map(|primary| (primary, false)).collect();
+            conflicting.map(|primary| (primary, false)).collect();
         for ((table, key), thorough) in self.shared_state.records().ledger.expired() {
             *primaries.entry((table.to_owned(), key)).or_default() |= thorough;
         }
@@ -679,7 +679,7 @@ impl SimulationRun {
     async fn judge_data(&self, seen: &FinalState, now: Timestamp) -> Result<(), String> {
         let judgement = {
             let records = self.shared_state.records();
-            let said = said(&self.steps);
+            let sent = sent_values(&self.steps);
             let expired = records
                 .ledger
                 .expired()
@@ -689,7 +689,7 @@ impl SimulationRun {
             let excused = Excused {
                 expired,
                 staged: records.ledger.staged_for_poison(),
-                said: &said,
+                sent: &sent,
             };
             self.setting.judge(seen, &excused, &records.history, now)?
         };

@@ -97,7 +97,7 @@ pub(super) struct RunRecords {
     /// from when that was first sent.
     failed_gets: BTreeSet<(u32, String)>,
     /// The time until which a queue has asked a worker to wait. The worker cannot renew its leases until then.
-    asked: BTreeMap<u32, Duration>,
+    wait_until: BTreeMap<u32, Duration>,
     busy: BusyQueues,
     running: BTreeSet<(u32, Primary)>,
     races: Races,
@@ -312,8 +312,8 @@ impl SharedState {
     pub(super) fn asked_to_wait(&self, caller: u32, wait: Duration) {
         let until = self.elapsed() + wait;
         let mut records = self.records();
-        let asked = records.asked.entry(caller).or_default();
-        *asked = until.max(*asked);
+        let wait_until = records.wait_until.entry(caller).or_default();
+        *wait_until = until.max(*wait_until);
     }
 
     /// A worker ended without settling all of its messages.
@@ -501,7 +501,7 @@ impl RunRecords {
                 .failed_gets
                 .remove(&(execution.caller, about(operation)));
         let waits = self
-            .asked
+            .wait_until
             .get(&execution.caller)
             .is_some_and(|until| elapsed < *until);
         let faulty = self.faulty.remove(&operation.number) || failed_get || waits;

@@ -76,7 +76,7 @@ impl History {
         ledger: &Ledger,
     ) -> bool {
         // Two messages may contain the same job. Each may continue from what the other has written.
-        let brought = |there, since| {
+        let has_written = |there, since| {
             ledger
                 .same_job(&author.message)
                 .into_iter()
@@ -87,8 +87,11 @@ impl History {
             (SOURCE, "archive") => self
                 .known(TARGET, event.key)
                 .is_some_and(|kept| kept.present && kept.content == before.content),
-            (SOURCE, "move") => asked.to.as_ref().is_some_and(|to| brought((SOURCE, to), 0)),
-            (TARGET, "restore") => brought((SOURCE, event.key), before.written.0),
+            (SOURCE, "move") => asked
+                .to
+                .as_ref()
+                .is_some_and(|to| has_written((SOURCE, to), 0)),
+            (TARGET, "restore") => has_written((SOURCE, event.key), before.written.0),
             (TARGET, "archive") => Self::is_unused_copy(before, &author.message, ledger),
             _ => false,
         }
@@ -202,9 +205,9 @@ impl History {
                 }
                 let there: Option<&Properties> = before.present.then_some(before.content.as_ref());
                 let expected = asked
-                    .brings
+                    .put_content
                     .as_ref()
-                    .map(|brings| brings.over(there))
+                    .map(|put_content| put_content.over(there))
                     .unwrap_or_default();
                 if expected == **content {
                     Ok(())
@@ -236,6 +239,6 @@ fn allows(asked: &EntityJob, before: &KnownPrimary) -> bool {
 pub(super) fn for_whom(authors: &[Author], ledger: &Ledger) -> String {
     let each = authors
         .iter()
-        .map(|author| format!("{author:?}: {:?}", ledger.asked(&author.message)));
+        .map(|author| format!("{author:?}: {:?}", ledger.expectation_of(&author.message)));
     format!("[{}]", each.collect::<Vec<_>>().join("; "))
 }

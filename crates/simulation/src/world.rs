@@ -290,7 +290,7 @@ impl Setting {
         match self {
             Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => None,
             Self::Archives(shape) => Some(Box::new(ArchiveHistory::new(
-                archives::said(steps),
+                archives::sent_contents(steps),
                 *shape,
                 queues_off,
             ))),

@@ -252,7 +252,8 @@ pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_
     }
 }
 
-/// Two name the same deputy, and the last writer has it. The put of either takes it over, and no jobs run in circles.
+/// Two entities name the same deputy, and the last writer's properties are set on it. The put of either takes
+/// it over, and no jobs run in circles.
 pub(crate) async fn the_last_of_two_has_the_one_that_both_name(site: &Site) {
     let put = |rk: &str, deputy: &str| json!({"op": "put", "table": "Desks§", "entity": {"PartitionKey": "p", "RowKey": rk, "Name": rk, "Deputy": deputy}});
     let said = async |rk: &str| {

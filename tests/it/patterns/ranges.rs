@@ -150,7 +150,6 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     staff.insert(("Ops", "new".to_owned()), "sync".to_owned());
     agrees(site, &departments, &staff).await;
 
-    // Departments are renamed, and a property is added or removed.
     for (pk, said) in [
         ("Sales", ("Trade", None)),
         ("Ops", ("Operations", Some(-1))),

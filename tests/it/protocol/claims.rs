@@ -168,7 +168,6 @@ async fn the_error_of_a_second_department_names_the_first() {
     lab.work(&carry("b")).await.unwrap();
 }
 
-/// The list of claims in its row: members and tokens.
 fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
     let texts = row.properties.iter().filter_map(|(name, value)| {
         if let EdmValue::String(text) = value {

@@ -307,7 +307,7 @@ async fn documents_survive_a_disturbance_at_every_operation_and_what_comes_after
     for scenario in scenarios() {
         let mut sweep = Sweep::over(undisturbed(&scenario).await);
         while let Some(case) = sweep.next() {
-            // The effect of a request that arrives in between depends little on later events, so that these take turns.
+            // Later events hardly affect a request that arrives in between. So each run has only one of them, in turn.
             let turn = sweep.runs().0 as usize;
             let afterwards = AFTERWARDS
                 .iter()
@@ -496,7 +496,6 @@ async fn a_write_that_waits_behind_another_request_until_it_is_too_late_is_not_s
         lab.write(person("2", "Byron", 1)).await;
         lab.work(&sync("Sales", "2")).await.unwrap();
         lab.write(person("2", "Byron", 2)).await;
-        // The worker crashes in its request.
         lab.faults.arm(at, Disturbance::Crash);
         let message =
             lab.message(&json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "2"}));

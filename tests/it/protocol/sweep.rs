@@ -15,7 +15,6 @@
 
 use crate::protocol::world::{Arrival, Disturbance, FaultInjector, Lab};
 
-/// Disturbances that strike once at each operation.
 const ONCE: [Disturbance; 4] = [
     Disturbance::Crash,
     Disturbance::Refuse,

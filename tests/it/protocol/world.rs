@@ -238,7 +238,7 @@ impl FaultInjector {
         self.calm.store(true, Ordering::SeqCst);
     }
 
-    /// After a calm: armed disturbances strike again.
+    /// Ends a calm: armed disturbances take effect again.
     pub(crate) fn go_on(&self) {
         self.calm.store(false, Ordering::SeqCst);
     }
@@ -355,7 +355,6 @@ impl Rng for UniqueRng {
     }
 }
 
-/// Numbers that are spread over all values.
 struct SpreadRng(AtomicU64);
 
 impl Rng for SpreadRng {

@@ -253,7 +253,6 @@ impl Site {
         Worker::start(self.program(&[&["run", "--no-http"], arguments].concat()))
     }
 
-    /// Creates tables and queues, as an operator would first.
     pub(crate) fn migrate(&self) {
         let ended = self.command(&["migrate", "up", "--retire"]);
         assert_eq!(ended.code, 0, "{}", ended.err);

@@ -64,7 +64,7 @@ pub(super) struct FiledDocument {
 
 #[derive(Debug)]
 pub(crate) struct ArchiveHistory {
-    said: BTreeMap<i64, SentContent>,
+    sent_contents: BTreeMap<i64, SentContent>,
     known: BTreeMap<Address, KnownEntity>,
     /// Documents, by the source table and key of their entity.
     pub(super) filed: BTreeMap<Address, FiledDocument>,
@@ -73,7 +73,7 @@ pub(crate) struct ArchiveHistory {
     unfiled_at: BTreeMap<Address, u64>,
     filed_at: BTreeMap<Address, Timestamp>,
     /// Messages whose jobs have archived a document and then seen the source deleted.
-    taken: BTreeSet<String>,
+    source_deleted: BTreeSet<String>,
     lines: BTreeMap<(EntityKey, String), String>,
     logs: BTreeMap<String, Bytes>,
     pub(super) files: BTreeMap<FilePlace, Bytes>,
@@ -88,18 +88,18 @@ pub(crate) struct ArchiveHistory {
 
 impl ArchiveHistory {
     pub(crate) fn new(
-        said: BTreeMap<i64, SentContent>,
+        sent_contents: BTreeMap<i64, SentContent>,
         shape: ArchivesShape,
         queues_off: SignedDuration,
     ) -> Self {
         Self {
-            said,
+            sent_contents,
             known: BTreeMap::new(),
             filed: BTreeMap::new(),
             once_filed: BTreeMap::new(),
             unfiled_at: BTreeMap::new(),
             filed_at: BTreeMap::new(),
-            taken: BTreeSet::new(),
+            source_deleted: BTreeSet::new(),
             lines: BTreeMap::new(),
             logs: BTreeMap::new(),
             files: BTreeMap::new(),
@@ -206,7 +206,7 @@ impl ArchiveHistory {
                 key: from,
                 to: Some(to),
                 ..
-            })) = seen.ledger.asked(by)
+            })) = seen.ledger.expectation_of(by)
                 && *to == address.1
             {
                 self.moved.insert((from.clone(), content.clone()));
@@ -277,7 +277,7 @@ impl ArchiveHistory {
             .as_ref()
             .filter(|author| deletes.is_none() && archived && copied_by == Some(&author.message))
         {
-            self.taken.insert(author.message.clone());
+            self.source_deleted.insert(author.message.clone());
         }
         if let Some(filed) = self
             .filed
@@ -317,7 +317,7 @@ impl ArchiveHistory {
         let same = was
             .as_ref()
             .is_some_and(|(_, version)| version.content == *content);
-        let asked = by.and_then(|by| seen.ledger.asked(by));
+        let asked = by.and_then(|by| seen.ledger.expectation_of(by));
         let Some(Expectation::Job(EntityJob {
             op, key: of, guard, ..
         })) = asked
@@ -394,11 +394,12 @@ impl ArchiveHistory {
 
     /// Whether the client sent this content, as a change of the previous one.
     fn is_said(&self, content: &Content, before: Option<&Content>) -> bool {
-        let Some(said) = number(content).and_then(|version| self.said.get(&version)) else {
+        let Some(sent) = number(content).and_then(|version| self.sent_contents.get(&version))
+        else {
             return false;
         };
-        let mut expected = before.filter(|_| !said.whole).cloned().unwrap_or_default();
-        expected.extend(said.content.clone());
+        let mut expected = before.filter(|_| !sent.whole).cloned().unwrap_or_default();
+        expected.extend(sent.content.clone());
         expected == *content
     }
 
@@ -520,7 +521,7 @@ impl ArchiveHistory {
         let version = |etag: Option<&str>| self.known.get(address)?.versions.get(etag?);
         let (old, new) = (version(before.version.as_deref()), version(etag));
         let newer = old.zip(new).is_some_and(|(old, new)| old.at.0 < new.at.0);
-        if newer && !self.taken.contains(&says.by) {
+        if newer && !self.source_deleted.contains(&says.by) {
             Ok(())
         } else {
             Err(format!(

@@ -28,7 +28,7 @@ pub(super) use catalog::catalog;
 pub(super) use dated::period_of;
 pub(super) use history::{ArchiveHistory, LaterEvents};
 pub(super) use oracle::judge;
-pub(super) use script::{founded, said, steps};
+pub(super) use script::{founded, sent_contents, steps};
 pub(super) use shape::ArchivesShape;
 
 const EVENTS: &str = "Events";

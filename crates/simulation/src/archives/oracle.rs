@@ -219,12 +219,15 @@ fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, Strin
     for (key, document) in &seen.documents {
         let place = ItemPlace::Document(INDEX.to_owned(), key.to_string());
         let owner = document_key(key.as_str()).ok_or_else(|| format!("{place} is nobody's"))?;
-        found.insert((place, String::new()), (owner, said(&document.0)));
+        found.insert(
+            (place, String::new()),
+            (owner, document_property(&document.0)),
+        );
     }
     Ok(found)
 }
 
-fn said(fields: &BTreeMap<String, Value>) -> Properties {
+fn document_property(fields: &BTreeMap<String, Value>) -> Properties {
     Properties::from([(
         "document".to_owned(),
         EdmValue::from(json!(fields).to_string()),
@@ -276,7 +279,7 @@ fn expected(table: &str, row: &Row, shape: ArchivesShape) -> Vec<(Item, Properti
                 ItemPlace::Document(INDEX.to_owned(), key_of(table, &entity.key)),
                 String::new(),
             ),
-            said(&fields),
+            document_property(&fields),
         ));
     }
     if let (true, Some(user), Some(hour)) =

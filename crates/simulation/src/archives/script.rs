@@ -42,7 +42,7 @@ pub(crate) struct SentContent {
     pub(super) content: Content,
 }
 
-pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, SentContent> {
+pub(crate) fn sent_contents(steps: &[ClientStep]) -> BTreeMap<i64, SentContent> {
     let version = |content: &Content| {
         content
             .get(VERSION)?

@@ -25,7 +25,7 @@ use evenkeel_model::settled::FOOTPRINTS;
 
 pub(super) use catalog::catalog;
 pub(super) use oracle::{Excused, judge};
-pub(super) use script::{LARGE_PROPERTIES, said, steps};
+pub(super) use script::{LARGE_PROPERTIES, sent_values, steps};
 pub(super) use shape::PatternsShape;
 
 pub(super) const TABLES: [&str; 8] = [

@@ -25,7 +25,7 @@ pub(crate) struct Excused<'a> {
     /// Primaries of jobs that have expired, perhaps half-way.
     pub(crate) expired: BTreeSet<Address>,
     pub(crate) staged: BTreeSet<&'a str>,
-    pub(crate) said: &'a BTreeMap<i64, ExpectedValues>,
+    pub(crate) sent: &'a BTreeMap<i64, ExpectedValues>,
 }
 
 type Found = BTreeMap<Item, (Address, Properties)>;
@@ -264,8 +264,8 @@ fn values(
     } else {
         FORMER_LARGE
     };
-    let said = match entity.get(VERSION) {
-        Some(EdmValue::Int64(version)) => excused.said.get(version),
+    let sent = match entity.get(VERSION) {
+        Some(EdmValue::Int64(version)) => excused.sent.get(version),
         _ => None,
     };
     let mut items = Vec::new();
@@ -311,11 +311,11 @@ fn values(
                 Some(String::from_utf8_lossy(content).into_owned())
             }
         };
-        if let Some(said) = said
-            && (said.whole || said.values.contains_key(property))
-            && said.values.get(property) != text.as_ref()
+        if let Some(sent) = sent
+            && (sent.whole || sent.values.contains_key(property))
+            && sent.values.get(property) != text.as_ref()
         {
-            return wrong(&format!("differs from what the client sent, {said:?}"));
+            return wrong(&format!("differs from what the client sent, {sent:?}"));
         }
     }
     Ok(items)

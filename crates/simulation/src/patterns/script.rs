@@ -45,8 +45,8 @@ pub(crate) struct ExpectedValues {
     pub(super) values: BTreeMap<&'static str, String>,
 }
 
-pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
-    let mut said = BTreeMap::new();
+pub(crate) fn sent_values(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
+    let mut sent = BTreeMap::new();
     for step in steps {
         match &step.action {
             ClientAction::Write(EMPLOYEES, entity) => {
@@ -55,7 +55,7 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
                     .filter_map(|name| Some((name, entity.text(name)?.to_owned())))
                     .collect();
                 if let Some(evenkeel_model::EdmValue::Int64(version)) = entity.get(VERSION) {
-                    said.insert(
+                    sent.insert(
                         *version,
                         ExpectedValues {
                             whole: true,
@@ -72,7 +72,7 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
                     .staged
                     .iter()
                     .filter_map(|(name, _, content)| Some(((*name)?, content.clone())));
-                said.insert(
+                sent.insert(
                     put.version,
                     ExpectedValues {
                         whole: put.mode == "replace",
@@ -81,7 +81,7 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
                 );
             }
             ClientAction::Send(ClientMessage::Batch(batch)) => {
-                said.extend(batch.versions().map(|(version, whole)| {
+                sent.extend(batch.versions().map(|(version, whole)| {
                     (
                         version,
                         ExpectedValues {
@@ -94,7 +94,7 @@ pub(crate) fn said(steps: &[ClientStep]) -> BTreeMap<i64, ExpectedValues> {
             _ => {}
         }
     }
-    said
+    sent
 }
 
 pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> Vec<ClientStep> {
@@ -137,7 +137,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     };
     let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
-    let said = |draw: &Draw<'_>, key: &EntityKey, version, _| {
+    let content_of = |draw: &Draw<'_>, key: &EntityKey, version, _| {
         // A batch has no room for large values.
         let client = EmployeeScript {
             draw,
@@ -184,7 +184,13 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
         let told: Vec<ClientStep> = told.collect();
         steps.extend(told);
     }
-    steps.extend(batches::steps(seed, fault_plan, &keys, step_groups, said));
+    steps.extend(batches::steps(
+        seed,
+        fault_plan,
+        &keys,
+        step_groups,
+        content_of,
+    ));
     steps.sort_by_key(|step| step.at);
     steps
 }
@@ -419,11 +425,11 @@ impl EmployeeScript<'_> {
         if self.draw.happens(0.25) {
             return ClientAction::Remove(self.shape.teams(), team);
         }
-        let said = (
+        let sent = (
             *self.draw.of::<&str>(&["Blue", "Red"]),
             *self.draw.of::<&str>(&["0", "1", "2", "1"]),
         );
-        says(team, said, version, self.shape)
+        says(team, sent, version, self.shape)
     }
 
     fn whole(&self) -> ClientAction {

@@ -80,14 +80,14 @@ impl TeamReaders {
             row.entity.key.pk == key.pk && row.entity.key != *key && is_primary(&row.entity.key)
         });
         for row in others.filter(|row| row.entity.text("ek_view").is_none()) {
-            let said = now
+            let name = now
                 .as_ref()
                 .filter(|team| self.shape.means(&team.entity, &row.entity.key));
-            let said = said.and_then(|team| team.entity.text("Name"));
+            let name = name.and_then(|team| team.entity.text("Name"));
             // An employee that a client or a job has just written gets the name by its own job, and has none until
             // then.
             let is_told = row.entity.text("ek_owner_team_name").is_some();
-            if is_told && row.entity.text("Team") != said && self.is_settled(&row).await? {
+            if is_told && row.entity.text("Team") != name && self.is_settled(&row).await? {
                 return Err(format!(
                     "a reader was told that team {key} is settled, {now:?}, but an employee differs: {row:?}"
                 ));

@@ -75,13 +75,13 @@ impl WorkerFleet {
         };
         self.shared_state.set_receiving_stopped(setup.caller, None);
         let (mode, settings) = (term.mode, self.settings());
-        let mut told: Vec<Duration> = term
+        let mut notices: Vec<Duration> = term
             .slot
             .into_iter()
-            .flat_map(|slot| releases.told(slot, ConfigNotice::Hangup))
+            .flat_map(|slot| releases.notices_of(slot, ConfigNotice::Hangup))
             .filter(|at| *at >= self.shared_state.elapsed())
             .collect();
-        told.sort_unstable_by(|a, b| b.cmp(a));
+        notices.sort_unstable_by(|a, b| b.cmp(a));
         let host = ReleaseHost {
             fleet: self,
             setup,
@@ -89,7 +89,7 @@ impl WorkerFleet {
             release: Mutex::new((Some(term.release), term.release)),
             slot: term.slot,
             mode,
-            told: Mutex::new(told),
+            notices: Mutex::new(notices),
             was: Mutex::new(PreviousTerm::Start),
         };
         let context = TermContext {
@@ -120,7 +120,7 @@ struct ReleaseHost<'a> {
     slot: Option<usize>,
     mode: Mode,
     /// Times of notices about another configuration, the next one last.
-    told: Mutex<Vec<Duration>>,
+    notices: Mutex<Vec<Duration>>,
     was: Mutex<PreviousTerm>,
 }
 
@@ -157,7 +157,7 @@ impl Host for ReleaseHost<'_> {
 
     async fn reload_requested(&self) {
         let next = || {
-            self.told
+            self.notices
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .last()
@@ -167,7 +167,7 @@ impl Host for ReleaseHost<'_> {
             return std::future::pending().await;
         };
         sleep(at.saturating_sub(self.fleet.shared_state.elapsed())).await;
-        self.told
+        self.notices
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .pop();

@@ -111,17 +111,21 @@ impl Releases {
             .min(self.last())
     }
 
-    pub(super) fn told(&self, slot: usize, how: ConfigNotice) -> impl Iterator<Item = Duration> {
+    pub(super) fn notices_of(
+        &self,
+        slot: usize,
+        how: ConfigNotice,
+    ) -> impl Iterator<Item = Duration> {
         self.arrives
             .get(slot)
             .into_iter()
             .flatten()
-            .filter(move |(_, told)| *told == how)
+            .filter(move |(_, notice)| *notice == how)
             .map(|(at, _)| *at)
     }
 
     pub(crate) fn restarts(&self, slot: usize) -> impl Iterator<Item = Duration> {
-        self.told(slot, ConfigNotice::Restart)
+        self.notices_of(slot, ConfigNotice::Restart)
     }
 }
 
