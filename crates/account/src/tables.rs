@@ -108,7 +108,7 @@ fn between<'t>(
         ScanRange::Partitions(partitions) => Some((lower(partitions), String::new())),
     };
     let first = first.map(|first| first.max((after.0.to_owned(), after.1.to_owned())));
-    // A text that is not a key is no bound. The filter is applied to each row anyway.
+    // A text that is not a valid key does not bound the range. The filter is applied to each row anyway.
     let first =
         first.map(|(pk, rk)| EntityKey::new(pk, rk).map_or(Bound::Unbounded, Bound::Included));
     let range = range.clone();
