@@ -145,7 +145,7 @@ fn tasks(ops_state: &OpsState, queues: &[QueueNow]) -> Vec<Task> {
     let open = ops_state.open_circuits();
     let walks = ops_state.walks().into_iter().map(|walk| Task {
         name: walk.to_string(),
-        state: "in progress",
+        state: "running",
         last_seconds_ago: Some(walk.seconds_ago),
     });
     receivers
