@@ -84,8 +84,11 @@ impl Lookup<'_> {
                     .get(name)
                     .filter(|view| view.source.table == *table)
                     .cloned();
-                let message =
-                    || format!("view {name} has no tables by date as its source. Omit the table");
+                let message = || {
+                    format!(
+                        "view {name} does not have tables by date as its source. Omit the table"
+                    )
+                };
                 if view.is_none() {
                     Err(ClientError::Unknown(message()))
                 } else {
