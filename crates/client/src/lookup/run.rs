@@ -635,7 +635,7 @@ impl Lookup<'_> {
         Token::new(&self.scope(), &self.terms, positions)
     }
 
-    /// Identifies the lookup, besides its terms, in a continuation.
+    /// Returns a text that identifies the lookup in a continuation, together with its terms.
     fn scope(&self) -> String {
         let place = match (&self.subject, &self.table) {
             (LookupSubject::Table(table), _) => format!("rows of {}", table.canonical()),
@@ -696,7 +696,7 @@ fn texts(
     }
 }
 
-/// Combines a group with the measures of another of its buckets.
+/// Adds the measures of one bucket of a group to those of its other buckets.
 fn added(figures: &BTreeMap<String, AggregateFunction>, group: &Entity, bucket: &Entity) -> Entity {
     let over = |(name, figure): (&String, &AggregateFunction)| {
         let values = [group, bucket]
