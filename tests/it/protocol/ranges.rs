@@ -38,7 +38,8 @@ enum Layout {
     Apart,
     /// A table of their own, and a view of people by the name of their department.
     Followed,
-    /// The partition of their people, within their own range. The name of their manager is set on them.
+    /// The same partition as their people, so that the department is within its own range. Another view sets the
+    /// manager's address on the department.
     Together,
 }
 
