@@ -84,11 +84,8 @@ impl Lookup<'_> {
                     .get(name)
                     .filter(|view| view.source.table == *table)
                     .cloned();
-                let message = || {
-                    format!(
-                        "view {name} does not have tables by date as its source. Omit the table"
-                    )
-                };
+                let message =
+                    || format!("view {name} is not a view of tables by date. Omit the table");
                 if view.is_none() {
                     Err(ClientError::Unknown(message()))
                 } else {
