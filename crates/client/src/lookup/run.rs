@@ -693,7 +693,7 @@ fn texts(
     }
 }
 
-/// Adds the measures of one bucket of a group to those of its other buckets.
+/// Combines the measures of one bucket of a group with those of its other buckets.
 fn added(figures: &BTreeMap<String, AggregateFunction>, group: &Entity, bucket: &Entity) -> Entity {
     let over = |(name, figure): (&String, &AggregateFunction)| {
         let values = [group, bucket]
