@@ -13,8 +13,8 @@ use evenkeel_ops::{NotReady, Readiness};
 use evenkeel_storage::{Clock, ErrorClass, Service, StoreError, StoreHealth as _, Subject};
 use evenkeel_worker::{QueueStatus, ReceiverState, StatusBoard};
 
-/// A queue without an answer for longer than this is reported. The limit is shorter than any alert, and longer than a
-/// few lost requests.
+/// A queue without an answer for longer than this is reported. The limit is shorter than the delay of any alert, and
+/// longer than a few lost requests take.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The phase of the program, and the parts that its readiness depends on.
@@ -99,7 +99,7 @@ impl ProgramState {
                 self.clock.now().duration_since(last)
                     > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX)
             }
-            // Without a failure since the last poll, the queue waits for free slots, which is work.
+            // If nothing has failed since the last poll, the queue is not silent: its receiver waits for free slots.
             (Some(_), None) => false,
         };
         match queue.state {

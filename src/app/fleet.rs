@@ -22,8 +22,8 @@ use evenkeel_storage::{
 
 /// Partition of the workers' rows.
 const PARTITION: &str = "worker";
-/// Property with the time of a worker's first row, by the table service's clock. The first row lacks it: its own
-/// Timestamp is that time.
+/// Property with the time when a worker first wrote its row, by the table service's clock. The first write does not set
+/// it, because the Timestamp of the row is that time.
 const STARTED: &str = "Started";
 /// Interval between writes of the row, with jitter.
 const EVERY: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ struct WorkerRow {
     started: Timestamp,
 }
 
-/// The own row, and the table with all rows.
+/// This worker's row, and the table with the rows of all workers.
 struct Fleet<'a> {
     tables: &'a dyn TableStore,
     table: TableName,
@@ -50,7 +50,7 @@ struct Fleet<'a> {
 /// How long a stopping worker tries to delete its row.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Writes the own row and reads the others' until `end`, then deletes it.
+/// Until `end`, writes this worker's row and reads the rows of the others. Then deletes its row.
 pub(super) async fn keep(
     parts: &AppParts,
     name: &str,
@@ -95,7 +95,7 @@ impl<'a> Fleet<'a> {
         })
     }
 
-    /// Periodically writes the own row and reads the others'; never returns.
+    /// Periodically writes this worker's row and reads the rows of the others. Never returns.
     async fn watch(&self, parts: &AppParts, ops_state: Option<&OpsState>) {
         let mut started = None;
         loop {
@@ -122,7 +122,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Writes the own row with the time of the first one; returns all rows.
+    /// Writes this worker's row with the time of its first write, and returns all rows.
     async fn beat(&self, started: Option<Timestamp>) -> Result<Vec<WorkerRow>, StoreError> {
         let mut row = Entity::new(self.own.clone()).with("Evenkeel", env!("CARGO_PKG_VERSION"));
         if let Some(started) = started.and_then(|started| EdmDateTime::from_timestamp(started).ok())
@@ -175,7 +175,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Deletes the own row, so that this worker is not reported as silent.
+    /// Deletes the row of this worker, so that this worker is not reported as silent.
     async fn leave(&self) {
         self.forget(std::slice::from_ref(&self.own)).await;
     }
@@ -188,7 +188,7 @@ fn judge(own: &EntityKey, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityK
         .unwrap_or_default()
 }
 
-/// The silent and the forgotten rows at a time.
+/// Returns the workers that are silent at `now`, and the keys of the rows that have to be deleted.
 fn classify(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<EntityKey>) {
     let (mut silent, mut forgotten) = (Vec::new(), Vec::new());
     for row in rows {
@@ -203,8 +203,8 @@ fn classify(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<Entit
             });
         }
     }
-    // A worker that started after another one fell silent is its successor, and of no second one. Workers that fell
-    // silent last have the fewest candidates, so they choose first.
+    // A worker that started after another one fell silent is its successor. It is the successor of only one worker.
+    // Workers that fell silent last have the fewest candidates, so their successors are selected first.
     silent.sort_by_key(|worker| std::cmp::Reverse(worker.since));
     let mut beginners: Vec<&WorkerRow> = rows.iter().collect();
     beginners.sort_by_key(|row| row.started);

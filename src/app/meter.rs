@@ -1,4 +1,5 @@
-//! Measures of the layers around the adapters, for the operations state.
+//! Reads the request counts, the busiest partitions and the throttled scopes from the layers around the adapters, for
+//! the operations state.
 
 use std::sync::Arc;
 

@@ -51,9 +51,9 @@ pub(super) struct Reload {
 
 #[derive(Default)]
 struct State {
-    /// The catalog of the start, until its first use.
+    /// The catalog that was loaded at the start, until a worker uses it.
     first: Option<Arc<Catalog>>,
-    /// The last configuration that was read, until it is reported.
+    /// The last configuration that was read, until the log reports what took effect.
     read: Option<Box<Configuration>>,
     tuning: Option<Arc<Tuning>>,
 }
@@ -111,7 +111,7 @@ impl Reload {
         state.tuning = Some(tuning);
     }
 
-    /// Reports, once, what took effect of the last configuration.
+    /// Logs which keys of the last configuration took effect, once for each configuration.
     pub(super) fn report(&self, parts: &AppParts, scope: ReloadScope) {
         let Some(read) = self.state().read.take() else {
             return;

@@ -39,7 +39,7 @@ pub(super) struct OpenedStores {
     /// The same accounts without retries, grouping and pacing.
     observed: Stores,
     pub(super) circuits: Arc<Circuits>,
-    /// Circuits of sinks, which stop only their own jobs.
+    /// Circuits of the sinks. If one is open, only the jobs that write to its sink stop.
     sinks: Vec<Arc<Circuit>>,
     metered: Vec<Metered>,
     /// Retry policies of the accounts and sinks.

@@ -97,7 +97,7 @@ impl Progress {
                     "{{spinner}} {{msg}}: {{human_pos}}{{of}} {things}, {{rate}}, {{elapsed}}"
                 );
                 if let Ok(style) = ProgressStyle::with_template(&template) {
-                    // Text that cannot be written is not shown.
+                    // If a text cannot be written, it is left out.
                     let style =
                         style.with_key("of", |state: &ProgressState, text: &mut dyn fmt::Write| {
                             let _ = text.write_str(&of_about(state.len(), state.pos()));

@@ -20,7 +20,7 @@ pub struct RunArgs {
     /// With --until-idle: wait for rechecks as well (they become visible after worker.recheck_after)
     #[arg(long, requires = "until_idle")]
     pub rechecks: bool,
-    /// Serve no dashboard, health and metrics
+    /// Serve no dashboard, health or metrics
     #[arg(long)]
     pub no_http: bool,
 }

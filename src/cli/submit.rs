@@ -123,7 +123,7 @@ struct SentLine<'a> {
     op: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
-    /// Jobs in the message, from this line and those after it.
+    /// Number of jobs in the message: the job of this line and those of the lines after it.
     #[serde(skip_serializing_if = "is_one")]
     jobs: usize,
 }
@@ -143,7 +143,7 @@ const fn is_none(lines: &u64) -> bool {
 struct UnsentLine {
     line: u64,
     error: String,
-    /// Lines packed into the refused message, from this line on.
+    /// Number of lines in the refused message: this line and those after it.
     #[serde(skip_serializing_if = "is_one")]
     jobs: usize,
     /// The lines may have been sent. It is safe to send them again.

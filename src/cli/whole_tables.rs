@@ -19,7 +19,7 @@ use evenkeel_storage::all_tables;
 /// Common arguments.
 pub(super) struct WholeTables<'a> {
     pub(super) table: Option<&'a String>,
-    /// The view with the primaries; every view if neither is named.
+    /// The view whose primaries are processed. If neither a table nor a view is named, all views are processed.
     pub(super) view: Option<&'a ViewName>,
     /// Send jobs to the workers instead of working here.
     pub(super) submit: bool,

@@ -80,7 +80,7 @@ struct ClockOffsets {
 /// A request that is executed later.
 type LateRequest = Box<dyn FnOnce(&mut AccountState, &Inner) + Send>;
 
-/// Receives the answer of a request in transit. A sender that gave up has dropped it.
+/// The place for the answer to a request in transit. If the sender has given up, it has dropped the place, and the answer is lost.
 type AnswerSlot<T> = Arc<Mutex<Option<Result<T, StoreError>>>>;
 
 impl AccountState {

@@ -196,9 +196,9 @@ impl Client {
             && home.is_none_or(|(source, _)| self.catalog.encrypts(source, &origin.entity))
     }
 
-    /// Follows copies back to the primary that a row comes from, through any number of views. A row that no view wrote
-    /// is its own origin. Returns `None` if a primary named on the way has no such copy now, and the number of requests
-    /// sent.
+    /// Follows copies back to the primary that a row comes from, through any number of views. A row that no view wrote is its own origin.
+    /// Returns the origin and the number of requests sent. The origin is `None` if a primary on the way does not exist, or has no such copy
+    /// now.
     pub(super) async fn origin<'e>(
         &self,
         table: &TableRef,

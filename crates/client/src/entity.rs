@@ -140,8 +140,8 @@ impl Client {
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
     ) -> Result<Option<u64>, ClientError> {
         if self.is_encrypted(table, property) {
-            // An encrypted value must be decrypted as a whole. The properties of encryption conditions are needed to
-            // decide whether it has to be encrypted.
+            // An encrypted value can be decrypted only as a whole. The properties in encryption conditions are kept, because they determine
+            // whether the value has to be encrypted.
             let asked: BTreeSet<String> = self
                 .catalog
                 .encryption_conditions()

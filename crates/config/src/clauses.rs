@@ -133,8 +133,8 @@ enum RowOverlap {
     Possible,
 }
 
-/// Finds two declarations that write the same rows, or the same properties of a row. If one sets properties on rows that the other
-/// writes, it is reported; otherwise the later one is.
+/// Returns a violation if two declarations write the same rows, or the same properties of a row. If one of them sets properties on rows
+/// that the other writes, the violation is reported for the one that sets properties. Otherwise it is reported for the later one.
 fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Violation<'c>> {
     let (mine, others) = match (later.1.part, earlier.1.part) {
         (WrittenPart::Copy | WrittenPart::List, WrittenPart::Properties(_)) => (earlier, later),

@@ -119,7 +119,7 @@ fn dependency(from: &View, to: &View) -> Option<String> {
         return None;
     }
     let Some((_, set)) = from.set_properties() else {
-        // Its own rows may have any properties. In the primaries' table they are not primaries.
+        // The view writes rows of its own, with any properties. In its source table they are not primaries, so no view reads them.
         return other_table(from).map(|target| format!("writes rows of {target}"));
     };
     // The last writer of several primaries depends on all their properties.

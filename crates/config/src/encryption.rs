@@ -197,7 +197,7 @@ pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>]) {
         if !table.encrypt.is_empty() && settings.current.is_none() {
             table.section.error(
                 "encrypt",
-                "there is no encryption key; expected [encryption] with current, the name of a key",
+                "there is no encryption key; expected [encryption] with current = \"NAME\", the name of a key",
             );
         }
     }

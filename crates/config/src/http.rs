@@ -14,7 +14,7 @@ const TOKEN: SecretKeys = SecretKeys {
     env: "token_env",
     file: "token_file",
 };
-/// The name of the token of `[http]` itself, which may see contents.
+/// The name of the token that is set in `[http]` itself. Requests with this token may see contents.
 const DEFAULT_NAME: &str = "token";
 
 pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {

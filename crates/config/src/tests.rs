@@ -1787,7 +1787,7 @@ fn denormalized_properties_are_read_and_their_mistakes_are_reported() {
             "{expected}: {errors:?}"
         );
     }
-    // Whether these rows are the same depends on their values, so they are only warnings.
+    // Whether two declarations write the same rows depends on values here, so the findings are only warnings.
     let leader = |view: &str| {
         format!(
             "[views.{view}_lead]\nkind = \"denormalize\"\nsource = \"{view}s\"\ntable = \"Places\"\npartition_key = \"teams\"\n\

@@ -10,7 +10,7 @@ pub(super) fn check<T: ViewTables>(view: &ViewDraft<'_, T>) {
     if let Some(rows) = view.rows() {
         check_own_key(view, &rows);
         warn_of_collisions(view, &rows);
-        // Buckets by RowKey would split a row that has members of several primaries.
+        // The row of a list or group has members of several primaries. Buckets by the primaries' RowKey would split it.
         let has_members = view.form().has_shared_items();
         let bucket_property = if has_members {
             let first = rows.row_key.properties().into_iter().next();
@@ -69,7 +69,7 @@ fn starts_literally(template: &Template) -> bool {
 
 /// Warns if two primaries can get the same key, unless the catalog decides the conflict.
 fn warn_of_collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, NamedTarget<T>>) {
-    // Rows of lists and groups may have members of several primaries.
+    // If the row of a list or group gets members of several primaries, this is not a collision.
     if view.declared.on_conflict.is_some() || view.form().has_shared_items() {
         return;
     }

@@ -1,9 +1,9 @@
 //! Tracks open connections and selects the one to close when a limit is reached.
 //!
 //! A new connection is always accepted at once, so a probe gets through however many connections are open. If its
-//! network is at its limit, the connection of that network that was idle longest is closed. If the server is at its
-//! limit, it is one of the network with the most connections. A connection with a request in progress is closed only if
-//! all others have one too.
+//! network is at its limit, the connection that was idle longest in that network is closed. If the server is at its
+//! limit, the connection that was idle longest in the network with the most connections is closed. A connection with a
+//! request in progress is closed only if all others have one too.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -22,8 +22,8 @@ use crate::migrations::LEASE_DURATION;
 use evenkeel_engine::{CatalogHold, Unread};
 use evenkeel_storage::Clock;
 
-/// Maximum wait of a run for a read of the record. The run keeps a slot meanwhile, and its own account may work while
-/// `main` does not.
+/// Maximum time for which a run waits until the record is read. A run that waits occupies a slot, although its own account may be available
+/// while `main` is not.
 pub(super) const RECORD_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -152,7 +152,7 @@ impl CatalogLease {
         .await
     }
 
-    /// As [`status`](Self::status), by a read that begins from now on.
+    /// Like [`status`](Self::status), but the read that confirms the catalog must begin after this call.
     pub async fn status_now(&self) -> CatalogStatus {
         let now = self.clock.monotonic();
         self.status_by(|last_read| last_read.confirmed >= now).await

@@ -31,7 +31,7 @@ pub trait Host {
         stop: &CancellationToken,
     ) -> impl Future<Output = anyhow::Result<RunReport>>;
 
-    /// Receives notice of what stops the program from working, or that it can go on.
+    /// Receives a notice when something stops the program from working, and when it can continue.
     fn notice(&self, notice: Notice<'_>);
 }
 

@@ -135,8 +135,8 @@ fn some_keys(employees: usize, odd: bool) -> Vec<EntityKey> {
     (0..employees).filter_map(|n| key(n).ok()).collect()
 }
 
-/// Creates and deletes departments. After each change every possible manager is synced. The sync is full if the
-/// department existed before, because the properties that they had set on it are gone with it.
+/// Creates and deletes departments. After each change every possible manager is synced. If the department existed
+/// before, the sync is full, because the properties that the managers had set on the department were deleted with it.
 fn departments(
     seed: u64,
     fault_plan: &FaultPlan,

@@ -708,7 +708,7 @@ impl Ledger {
                 history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key)
             }
             (_, Outcome::Advanced { .. }) => true,
-            // The judge knows no effect of such a job.
+            // No effect is defined for such a job.
             _ => false,
         };
         if self.same_job(id).into_iter().any(took_effect) {

@@ -131,12 +131,12 @@ impl MessageContent {
         }
     }
 
-    /// Number of deliveries that its note writes off.
+    /// Number of deliveries that do not count as attempts, according to the note of the message.
     pub(super) fn free(&self) -> u64 {
         self.note.as_ref().map_or(0, |note| u64::from(note.free))
     }
 
-    /// Number of begun runs in its note, among the other deliveries.
+    /// Number of runs that began in the other deliveries, according to the note of the message.
     pub(super) fn begun(&self) -> u64 {
         self.note.as_ref().map_or(0, |note| u64::from(note.begun))
     }

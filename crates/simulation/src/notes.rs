@@ -29,7 +29,7 @@ const SHARE: f64 = 0.4;
 const BESIDE: f64 = 0.4;
 /// The share of notes just before the change or job; the others come during or after it.
 const BEFORE: f64 = 0.3;
-/// The first version of the puts here. It is above all versions of the seed's other actions.
+/// The version of the first put in this module. It is greater than all versions of the seed's other actions.
 const VERSIONS: i64 = 600_000;
 const NAMES: [&str; 2] = ["King", "Byron"];
 

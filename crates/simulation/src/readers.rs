@@ -222,7 +222,8 @@ impl CompanyReaders {
             let ItemPlace::Row(name, address) = &place else {
                 continue;
             };
-            // The last of two writers has an address that both want. Parts of shared rows are judged at the end.
+            // Two kinds of rows are checked only at the end: rows with parts of several primaries, and the row of an address that two
+            // employees have (it is that of the last writer).
             if !part.is_empty() || (self.shape.last_writer && name == "ByEmail") {
                 continue;
             }

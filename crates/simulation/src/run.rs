@@ -89,7 +89,7 @@ pub struct SimulationReport {
     /// Deliveries after a message's first.
     pub redelivered: u64,
     pub rechecks: u64,
-    /// Late inserts that brought something back: the known limit.
+    /// Number of late inserts that brought back a deleted entity, which is the known limit.
     pub resurrections: u64,
     pub virtual_time: Duration,
     /// Virtual time from the end of the storm until the backlog was drained.

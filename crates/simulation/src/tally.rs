@@ -52,7 +52,7 @@ pub struct Tally {
     /// Deliveries after a message's first.
     pub redelivered: u64,
     pub rechecks: u64,
-    /// Late inserts that brought something back: the known limit.
+    /// Number of late inserts that brought back a deleted entity, which is the known limit.
     pub resurrections: u64,
     pub virtual_time: Duration,
     each: Vec<RunMeasures>,

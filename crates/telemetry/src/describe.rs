@@ -36,8 +36,8 @@ pub fn announce_account(account: &str) {
     announce(Some((names::ACCOUNT, account)));
 }
 
-/// Sets a queue's metrics to zero, including its panics of these operations. Its other job counters appear with the
-/// first job of each `op`, since most of the possible combinations never occur.
+/// Sets a queue's metrics to zero, including its number of panics in jobs with these `ops`. Its other job counters
+/// appear with the first job of each `op`, since most of the possible combinations never occur.
 pub fn announce_queue(queue: &str, ops: &[&'static str]) {
     announce(Some((names::QUEUE, queue)));
     for op in ops {
@@ -50,7 +50,8 @@ pub fn announce_view(view: &str) {
     announce(Some((names::VIEW, view)));
 }
 
-/// Sets every metric to zero whose first label is this one; without a label, the metrics of the program.
+/// Sets the metrics to zero whose first label is that of `subject`. `None` stands for the metrics of the program, which
+/// have no labels.
 fn announce(subject: Option<(&'static str, &str)>) {
     for metric in METRICS {
         if metric.labels.first().copied() != subject.map(|(label, _)| label) {

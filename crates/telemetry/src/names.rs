@@ -65,7 +65,7 @@ impl Buckets {
             Self::Request => &[
                 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
             ],
-            // From a few requests up to the job timeout of ten minutes.
+            // From the time of a few requests up to the job timeout, which is ten minutes.
             Self::Run => &[
                 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
                 600.0,

@@ -107,7 +107,7 @@ pub fn set_parent(span: &Span, traceparent: Option<&str>) {
     if enabled()
         && let Some(parent) = traceparent.and_then(parse)
     {
-        // It fails if the span is disabled, and then needs no parent.
+        // This fails only if the span is disabled. Such a span needs no parent.
         let _ = span.set_parent(Context::new().with_remote_span_context(parent));
     }
 }

@@ -34,7 +34,7 @@ const LAST: [&str; 12] = [
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CompanyChange {
-    /// Table and entity that the application merges itself.
+    /// The entity that the application merges directly instead of by a job, and its table.
     pub(super) write: Option<(&'static str, Entity)>,
     pub(super) job: Value,
 }

@@ -221,8 +221,8 @@ async fn each_queue(
     report(selection, &handled, error, verb, context, out)
 }
 
-/// Asks for confirmation; an error without a terminal. Returns when the last message of the question was put, by
-/// queue; `None` without consent. If no message matches, there is nothing to ask.
+/// Asks for confirmation. Returns, by queue, when the last message that the question counted was put; `None` if the
+/// answer is no. If no message matches, it does not ask. Without a terminal it fails.
 async fn confirmed(
     selection: &Selector,
     context: &Context,
@@ -356,7 +356,8 @@ struct FoundMessages {
     reach: DiscardReach,
 }
 
-/// A discard deletes messages that were put no later than the last matching one of the question, by queue.
+/// The messages that a confirmed discard may delete: in each queue, those that were put no later than the last matching
+/// message that the question counted.
 #[derive(Default)]
 struct DiscardReach {
     /// When the last matching message was put, by queue and its clock.
@@ -366,8 +367,8 @@ struct DiscardReach {
 }
 
 impl DiscardReach {
-    /// Adds a queue with the times at which its matching messages were put. Without a matching message its hidden ones
-    /// are out of reach too.
+    /// Adds a queue with the times at which its matching messages were put. If no message matches, the queue is left
+    /// out, and its hidden messages cannot be deleted either.
     fn add(&mut self, queue: QueueName, found: impl Iterator<Item = Timestamp>, hidden: u64) {
         if let Some(last) = found.max() {
             self.last.insert(queue, last);

@@ -33,7 +33,7 @@ pub(super) struct JudgedLoad {
 }
 
 impl JudgedLoad {
-    /// Entities per second of the hottest partition at the application's peak, or as measured without a peak.
+    /// Entities per second in the hottest partition: at the application's peak if that is known, otherwise as measured.
     fn hottest(&self) -> f64 {
         self.peak
             .map_or(self.hottest_per_second, |peak| peak * self.hottest_share)

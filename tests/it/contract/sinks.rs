@@ -736,7 +736,8 @@ async fn a_topic_whose_events_are_not_answered_holds_up_no_other() {
 async fn a_receiver_that_hangs_gets_eight_events_at_once_until_its_circuit_opens() {
     use crate::support::stub::{Reply, Stub};
     let silent = Stub::start(|_| Reply::Silence);
-    // More than one second, because a circuit opens only if failures last that long. The second eight failures open it.
+    // The timeout is longer than one second, because a circuit opens only if failures last that long. Eight events are
+    // sent at once, and the circuit opens when the next eight have failed too.
     let decorated = decorated_once(receiver(&silent, Duration::from_millis(1_100)));
     let ended =
         join_all((0..20).map(|n| ends(decorated.sink.as_ref(), write(&format!("k{n}"), "Ada"))))

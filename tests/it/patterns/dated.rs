@@ -208,7 +208,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
         "{created:?}"
     );
 
-    // On both days. The same keys belong to different logins on another day.
+    // Logins are written on both days. The same keys on different days belong to different logins.
     let (mut now, mut then) = (Logins::new(), Logins::new());
     set(site, &today, &mut now, ("web", "1"), ("jun", 30, "a")).await;
     set(site, &today, &mut now, ("web", "2"), ("ada", 20, "b")).await;

@@ -580,8 +580,8 @@ pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
             .to_owned()
     };
     let (ours, theirs) = (pointer("7").await, pointer("8").await);
-    // A blob with this entity's name in a container without large values, and a blob with other content under its own
-    // name.
+    // These blobs have names of this entity's blobs. The first is in a container without large values. The content of
+    // the others does not match the hash in their names.
     let [photos, backups] =
         ["large-§", "backups-§"].map(|name| ContainerName::new(site.name(name)).unwrap());
     site.account.blobs.create_container(&backups).await.unwrap();
@@ -662,7 +662,8 @@ pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
             .await;
         fails("Staff§", ("Sales", "7"), expected).await;
     }
-    // A table without large values, and a row that claims to be the copy of a primary without that value.
+    // A pointer is also refused in a table without large values, and in a row that claims to be a copy of a primary
+    // that has no such copy.
     site.write(
         "Plain§",
         Entity::new(EntityKey::new("p", "r").unwrap()).with("Photo", theirs.clone()),

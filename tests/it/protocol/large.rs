@@ -579,7 +579,7 @@ async fn a_skipped_put_deletes_no_staged_blob_that_it_neither_read_nor_knows() {
     }
 }
 
-/// Erases the person. Returns when the remaining values will be deleted, and their number.
+/// Erases the person. Returns the time at which the remaining values will be deleted, and the number of these values.
 async fn erased(lab: &Lab) -> (Option<jiff::Timestamp>, u64) {
     let mut told = Erasure::default();
     let primary = Primary {
@@ -864,7 +864,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
         job(&json!({"op": "sync", "table": "Mail", "pk": "p", "rk": rk, "thorough": true}))
     };
     let long = |sign: &str| sign.repeat(40_000);
-    // One after the other, because a message has room for one only.
+    // Each value is put by its own job, because a message has room for only one value.
     lab.work(&put(
         mail("1").with("Kind", "letter").with("Title", long("t")),
         "replace",
@@ -924,7 +924,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
         refused.chain()
     );
 
-    // A letter becomes an invoice. Its title is a pointer by now.
+    // A letter becomes an invoice, after its title was replaced by a pointer.
     let refused = lab
         .work(&put(mail("1").with("Kind", "invoice"), "merge"))
         .await
@@ -976,7 +976,7 @@ async fn the_absence_of_an_item_is_not_derived_from_a_pointer() {
             "{sign}: {}",
             refused.chain()
         );
-        // Without another part of its key there is no item in any case.
+        // If another part of its key is missing, there is no item in any case.
         lab.work(&put(mail)).await.unwrap();
         assert!(lab.sim.rows(&table("ByDomain")).is_empty());
     }

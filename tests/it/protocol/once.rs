@@ -238,7 +238,7 @@ async fn a_delete_job_deletes_nobody_who_was_created_after_its_unheard_deletion(
     }
 }
 
-/// The clocks decide nothing, because everything happens within one second of the queue's clock.
+/// The clocks cannot order the events, because all of them happen within one second of the queue's clock.
 #[tokio::test(start_paused = true)]
 async fn a_run_without_an_answer_leaves_another_version_alone_whatever_the_clocks() {
     for job in [delete(), archive(&[]), move_away()] {
@@ -338,8 +338,8 @@ async fn a_copy_of_a_version_that_is_gone_is_taken_back() {
 }
 
 /// An earlier delivery has sent the delete of what it had copied, and stopped. The request arrives during the next
-/// delivery. That finds the copy and must not take it for its own: its own delete certainly fails, which proves nothing
-/// about the earlier one.
+/// delivery. That delivery finds the copy and must not treat it as its own: its own delete certainly fails, but the
+/// earlier delete may have succeeded.
 #[tokio::test]
 async fn late_writes_of_an_earlier_put_delivery_are_followed() {
     let lab = Lab::new();
@@ -347,7 +347,8 @@ async fn late_writes_of_an_earlier_put_delivery_are_followed() {
         &json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "new@contoso.com", "LastName": "King"}}),
     );
     lab.deliver(&put, 2).await.unwrap().unwrap();
-    // Another writer's content and its sync; then the write of the earlier run, which stops before its pass.
+    // Another writer changes the entity and sends a sync. Then the late write of the earlier run arrives. That run has
+    // stopped before its pass.
     lab.write(employee("1", "another@contoso.com", "King"))
         .await;
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -438,7 +439,8 @@ async fn a_duplicate_message_does_not_delete_a_newer_entity() {
             ("archive", 1),
             ("move", 1),
         ] {
-            // Within some seconds after sending, the clocks decide nothing, and only the job id does.
+            // Within some seconds after sending, the clocks cannot order the events. Only the job id shows the
+            // duplicate.
             if wait < 60 && id.is_none() {
                 continue;
             }
@@ -565,8 +567,8 @@ fn put(email: &str) -> serde_json::Value {
 }
 
 /// Two archive jobs of one key: the first archives one version, which is restored, and the second archives the next
-/// version. Then the first is delivered again. The archive no longer names it, and the clocks decide nothing: the
-/// present content was put by a job that is older than both.
+/// version. Then the first is delivered again. The archive no longer names the first job. Times cannot show that it is
+/// done either, because the present content was written by a put that was sent before both jobs.
 #[tokio::test]
 async fn a_redelivered_archive_job_does_not_overwrite_a_newer_archived_version() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
@@ -842,8 +844,8 @@ async fn a_redelivery_to_a_new_worker_does_its_job() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for clocks in SERVICE_CLOCKS {
         let lab = services_apart(clocks).await;
-        // The write and the message are less than a second apart. From its first answers, the next worker cannot order
-        // them.
+        // The write and the message are less than a second apart. The next worker has too few answers of the services
+        // to know which came first.
         lab.wait(Duration::from_millis(300));
         lab.write(first()).await;
         let mut message = lab.queued(&delete).await;

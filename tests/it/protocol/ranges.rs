@@ -38,7 +38,8 @@ enum Layout {
     Apart,
     /// A table of their own, and a view of people by the name of their department.
     Followed,
-    /// The partition of their people, within their own range. The name of their manager is set on them.
+    /// The same partition as their people, so that the department is within its own range. Another view sets the
+    /// manager's address on the department.
     Together,
 }
 
@@ -505,7 +506,8 @@ async fn what_an_earlier_delivery_writes_after_a_later_one_has_ended_is_followed
         let lab = Lab::with(SMALL, catalog(layout));
         settled(lab.clone()).await;
         lab.deliver(&layout.carry(), 2).await.unwrap().unwrap();
-        // The write of a run whose message the later delivery has deleted: the same content with a new ETag.
+        // The late write of a run whose message the later delivery has deleted. The content stays the same, and the row
+        // gets a new ETag.
         let again = TableOperation::Merge(
             Entity::new(EntityKey::new("Sales", "e1").unwrap()),
             IfMatch::Any,
@@ -535,7 +537,7 @@ async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
         .await
         .unwrap()
         .unwrap();
-    // A request of a pass under the old catalog, at the version that it read.
+    // A late request of a pass under the old catalog. Its condition is the version that the pass read.
     let late = TableOperation::Merge(
         before.entity.clone().with("Department", "Sales"),
         IfMatch::Matches(before.etag),

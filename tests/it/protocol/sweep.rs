@@ -121,7 +121,7 @@ impl Sweep {
     fn after(&self, at: u64, way: Way, arrival: Arrival) -> Option<Case> {
         let way = match (way, arrival) {
             (Way::Once(n), _) if n + 1 < ONCE.len() => Way::Once(n + 1),
-            // One beyond the last: the worker stops after the job and before its message is deleted.
+            // If `at` is beyond the last operation, the worker stops after the job and before its message is deleted.
             (Way::Once(_), _) if at <= self.operations && self.part == Part::Whole => {
                 Way::Late(earliest(at))
             }
@@ -146,7 +146,7 @@ impl Sweep {
     }
 }
 
-/// The first moment of arrival that is swept, in operations after this one.
+/// The first moment of arrival that is swept for operation `at`: the number of operations by which the request is late.
 const fn earliest(at: u64) -> u64 {
     1 + at % STRIDE
 }

@@ -396,7 +396,7 @@ partition_key = "{PartitionKey}"
 row_key = "{Host}"
 "#;
 
-/// Each key is held by an item of the same primary that wants it.
+/// Each view needs the key that an item of the other view has, and both items belong to the same primary.
 #[tokio::test]
 async fn two_views_of_one_primary_exchange_their_keys() {
     let meeting = |guest: &str, host: &str| put(&booking(guest, 4).with("Host", host));

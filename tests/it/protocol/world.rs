@@ -580,8 +580,8 @@ impl Lab {
                 .create_container(&ContainerName::new(CONTAINER).unwrap())
                 .await
                 .unwrap();
-            // Workers do this before their first jobs, and the other engine gets the secret from here. This code runs
-            // outside a runtime, so nothing would renew the task's budget.
+            // Workers read the secret before their first jobs. Both engines share it, so one read is enough. The read
+            // is unconstrained because this code runs outside a runtime, where the budget of a task is never renewed.
             tokio::task::unconstrained(lab.meddler.read_secret()).await;
         });
         lab

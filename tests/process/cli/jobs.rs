@@ -304,7 +304,7 @@ fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
         &["not sent: the job has "],
     );
 
-    // Packed with another one, which is named, too.
+    // Both lines are packed into one message, which is too large. The error mentions both.
     let lines = [put("1", 1, &[]), put("2", 20_500, &scores)].join("\n");
     let ended = place
         .run_with(&["--json", "submit", "--pack", "10", "-"], lines)

@@ -301,7 +301,7 @@ fn readable(text: &str, depth: u32, all: &mut String) {
     }
 }
 
-/// No part of an encrypted property is stored or reported from an invalid message.
+/// If a message is invalid, no part of an encrypted property in it is stored or reported.
 #[test]
 fn no_message_that_is_wrong_in_some_way_leaves_a_plain_value_anywhere() {
     let site = Site::embedded("");

@@ -85,7 +85,7 @@ pub struct Shape {
     pub twins: bool,
     /// No items are in the employees' partition, so a job writes employees without a transaction.
     pub apart: bool,
-    /// The last writer of two employees gets a shared e-mail address.
+    /// If two employees have the same e-mail address, the last writer gets its row in ByEmail.
     pub last_writer: bool,
     /// Departments are created and deleted.
     pub targets: bool,

@@ -85,7 +85,7 @@ impl Lookup<'_> {
                     .filter(|view| view.source.table == *table)
                     .cloned();
                 let message =
-                    || format!("view {name} has no tables by date as its source. Omit the table");
+                    || format!("view {name} is not a view of tables by date. Omit the table");
                 if view.is_none() {
                     Err(ClientError::Unknown(message()))
                 } else {
@@ -632,7 +632,7 @@ impl Lookup<'_> {
         Token::new(&self.scope(), &self.terms, positions)
     }
 
-    /// Identifies the lookup, besides its terms, in a continuation.
+    /// Returns a text that identifies the lookup in a continuation, together with its terms.
     fn scope(&self) -> String {
         let place = match (&self.subject, &self.table) {
             (LookupSubject::Table(table), _) => format!("rows of {}", table.canonical()),
@@ -693,7 +693,7 @@ fn texts(
     }
 }
 
-/// Combines a group with the measures of another of its buckets.
+/// Combines the measures of one bucket of a group with those of its other buckets.
 fn added(figures: &BTreeMap<String, AggregateFunction>, group: &Entity, bucket: &Entity) -> Entity {
     let over = |(name, figure): (&String, &AggregateFunction)| {
         let values = [group, bucket]

@@ -54,8 +54,9 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
     Some(SinkSettings { name, kind: kind? })
 }
 
-/// Reads the key `sink` of a view: the name of a declared sink, and the settings that `of` takes from it. For messages, `wanted`
-/// describes the kind of sink and `declare` its keys. A sink with a mistake is already reported and has no settings.
+/// Reads the key `sink` of a view. Returns the name of the declared sink, and the settings that `of` takes from it. `wanted` and `declare`
+/// are parts of error messages: they describe the expected kind of sink and its keys. If the sink has a mistake, that is already reported,
+/// and the settings are `None`.
 pub(super) fn sink_of_view<S>(
     section: &Section<'_>,
     sinks: Sinks<'_>,

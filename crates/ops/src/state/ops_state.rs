@@ -134,7 +134,7 @@ impl OpsState {
         self.catalog.load_full()
     }
 
-    /// Samples measures every slot, counts poison messages and reads audit records; never returns.
+    /// Takes a sample of all measures in every slot, counts poison messages and reads audit records. Never returns.
     pub async fn measure(&self, stores: &evenkeel_storage::Stores, wait: impl Fn() -> Duration) {
         measuring::measure(self, stores, wait).await;
     }

@@ -340,7 +340,8 @@ async fn a_run_replaced_by_a_catalog_with_a_view_of_its_rows_leaves_no_stale_row
     replaced_amid_each_job(next, "Byname", check).await;
 }
 
-/// The worker with the older catalog closes at the new content. The new view's row keeps its key and its old content.
+/// The worker with the older catalog closes the footprint at the new content. It does not know the new view, whose row
+/// keeps its key and its old content.
 #[tokio::test(start_paused = true)]
 async fn the_next_pass_of_the_newer_catalog_writes_rows_that_the_older_one_does_not_know() {
     for backfilled in [false, true] {

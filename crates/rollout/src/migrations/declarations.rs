@@ -46,7 +46,7 @@ impl fmt::Display for DeclarationChange {
 }
 
 impl DeclarationAction {
-    /// Suffix of the name in a migration's text.
+    /// Text that follows the name of the declaration in the description of a migration.
     pub(super) const fn recorded(self) -> &'static str {
         match self {
             Self::New => "",

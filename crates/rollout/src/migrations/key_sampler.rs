@@ -1,6 +1,6 @@
 //! Chooses where to read next, so that a sample spreads over sorted keys that are not known in advance. Pure.
 //!
-//! The service returns the first keys from a given key on. It tells neither the number of keys nor the last one. So
+//! The service returns the first keys from a given key on. It returns neither the number of keys nor the last key. So
 //! the end is searched first, beyond the common beginning of the keys so far. Then the widest unread range is halved
 //! again and again.
 
@@ -237,7 +237,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// The places that are read in these keys, and the number of questions. A place has five keys.
+    /// Returns the first key of each range that was read, and the number of reads after the first one. A read returns
+    /// at most five keys.
     fn places(keys: &BTreeSet<String>, questions: usize) -> (Vec<String>, usize) {
         let read = |range: &KeyRange| -> Vec<String> {
             let before = |key: &&String| range.before.as_ref().is_none_or(|before| *key < before);
@@ -272,7 +273,7 @@ mod tests {
         (places, asked)
     }
 
-    /// Longest run of keys without a place, in percent.
+    /// Returns the longest run of keys without one of these keys, in percent of all keys.
     fn longest_gap(keys: &BTreeSet<String>, places: &[String]) -> usize {
         let all: Vec<&String> = keys.iter().collect();
         let at: Vec<usize> = places

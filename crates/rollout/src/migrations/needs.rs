@@ -91,7 +91,8 @@ impl Needs {
                 ArchiveTarget::Log(target) => {
                     needs.need_containers([&target.account], Some(&target.container));
                 }
-                // A shared folder belongs to its administrator: if it is missing, it is not mounted.
+                // The administrator creates and mounts a shared folder. If it is missing, it is not mounted, and must
+                // not be created.
                 ArchiveTarget::Table(_) | ArchiveTarget::File(_) => {}
             }
         }

@@ -128,8 +128,8 @@ pub(super) fn plan(
     Ok(changes)
 }
 
-/// Tables that follow existing tables by date, if one of their views is new or changed. Future dates get their tables
-/// when they are created.
+/// Plans the missing tables that follow existing tables by date, if a view of these is new or changed. The tables that
+/// follow later dates are created together with the tables of those dates.
 fn followers(views: &[ViewChange], state: &StoreState, catalog: &Catalog) -> Vec<PlannedChange> {
     let mut missing = Vec::new();
     for retention in catalog.retentions.values() {

@@ -108,7 +108,7 @@ pub(super) fn later_generation(
         .with("RecordedAt", EdmValue::moment(now)))
 }
 
-/// The row of a name that jobs may have. Some clients misread a `%` in a key, so it is replaced.
+/// The row that records a name that may occur in jobs. Some clients misread a `%` in a key, so it is replaced.
 pub(super) fn name(name: &str, now: Timestamp) -> Result<Entity, MigrationError> {
     let key = key(CATALOG, format!("{NAME}{}", name.replace('%', "~")))?;
     Ok(Entity::new(key).with("RecordedAt", EdmValue::moment(now)))
@@ -142,7 +142,7 @@ fn parts<'e>(entity: &'e Entity, name: &'static str) -> impl Iterator<Item = &'e
 /// The keys of a view's section; `None` if they are not a valid definition.
 fn definition(entity: &Entity, name: &ViewName, source: &Source) -> Option<Definition> {
     let text: String = parts(entity, "Definition").collect();
-    // The end of a former, longer definition may follow.
+    // The end of a previous, longer definition may follow it, and is ignored.
     let definition = serde_json::Deserializer::from_str(&text)
         .into_iter::<Definition>()
         .next()?

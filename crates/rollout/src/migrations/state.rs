@@ -148,7 +148,7 @@ async fn container_exists(
         || MigrationError::store(format!("look for container {container} in account {name}"));
     #[expect(clippy::expect_used, reason = "a constant")]
     let any = BlobName::new("evenkeel").expect("a blob name");
-    // A missing blob proves that the container exists. Reading a blob needs fewer rights than listing them.
+    // If only the blob is missing, the container exists. Reading a blob needs fewer rights than listing the blobs.
     match account.blobs.get(container, &any, Some(0..1)).await {
         Ok(_) => Ok(true),
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),

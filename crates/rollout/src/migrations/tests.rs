@@ -207,7 +207,7 @@ async fn added_archives_and_tables_stay_recorded_under_an_older_catalog() {
         record.names
     );
     assert!(older.is_recorded(&record).unwrap(), "and go on");
-    // An operator records the removal. Jobs may still have the names.
+    // An operator records the removal. The names may still occur in jobs.
     let texts: Vec<String> = up(&older).await.iter().map(ToString::to_string).collect();
     assert_eq!(
         texts,

@@ -644,7 +644,7 @@ impl ArchiveHistory {
                     || later.archive
             }
             (_, Outcome::Advanced { .. }) => true,
-            // The judge knows no effect of such a job.
+            // No effect is defined for such a job.
             _ => false,
         }
     }

@@ -75,7 +75,7 @@ fn constant(text: &str) -> evenkeel_model::Key {
     evenkeel_model::Key::new(text).expect("a key")
 }
 
-/// The initial entities: attempts in the tables whose time ends during the run.
+/// The initial entities. They are in the tables by date whose time ends during the run (`Attempts%Y%m%d%H`).
 pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
     let attempts = OVER.into_iter().flat_map(|table| {
         USERS

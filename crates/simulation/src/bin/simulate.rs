@@ -66,7 +66,8 @@ struct Args {
     /// Finds the shortest story of the seed's failure.
     #[arg(long, requires = "seed")]
     shrink: bool,
-    /// Takes random numbers from another seed from this second on: `12.345:77`. Several cuts may follow each other.
+    /// Changes the seed of the random numbers at a time of the run: `12.345:77` uses seed 77 after 12.345 seconds.
+    /// Several cuts may be given, separated by commas.
     #[arg(long, requires = "seed", value_delimiter = ',')]
     cut: Vec<Cut>,
     /// Runs the seed with this many different tails, on one thread. The seed of the last cut is incremented each time.

@@ -84,8 +84,8 @@ impl Ledger {
             ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => {
                 self.is_refused(expectation, &poison.body, history)
             }
-            // An earlier delivery has written and removed the staged content; or it found the condition unmet, which is
-            // met by now.
+            // Either an earlier delivery has written and removed the staged content, or the condition of the put was
+            // not met in that delivery and is met now.
             (
                 "permanent",
                 Expectation::Job(EntityJob {

@@ -41,7 +41,7 @@ impl PatternsShape {
     pub(crate) fn of(seed: u64) -> Self {
         let rng = rng(seed, 20);
         let draw = Draw(&rng);
-        // Two unused draws, because without them every seed would be another world.
+        // These two numbers are not used. They are drawn so that each seed still gives the same world as before.
         let _ = (draw.below(3), draw.below(4));
         let [lists, near, groups, skilled, large, wide, ranges] =
             [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));

@@ -352,8 +352,8 @@ async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
     sink.define(&people(), &columns()).await.unwrap();
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
 
-    // No password is sent to a server with a certificate of another authority, nor without TLS, which this server
-    // refuses.
+    // The password is not sent if the certificate is from another authority. It is not sent without TLS either, because
+    // this server refuses such a connection.
     for settings in [settings(None, true), settings(None, false)] {
         let (class, text) = ends(open_database(settings).as_ref(), write("a", "Ada"))
             .await
