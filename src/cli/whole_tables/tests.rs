@@ -201,7 +201,7 @@ impl Stage {
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_backfill_reports_its_progress_and_how_to_continue() {
     let stage = Stage::new().await;
-    stage.interrupt_at(1_400);
+    stage.interrupt_at(1_000);
     assert_eq!(stage.backfill(Format::Text).await, Exit::Interrupted);
     let [out, aside] = stage.texts();
     let done: u64 = out

@@ -376,7 +376,7 @@ pub(crate) async fn two_failing_primaries_in_each_others_ranges_come_to_rest(sit
     let failed = site.do_queued().await;
     let told = |words: &str| failed.iter().filter(|error| error.contains(words)).count();
     assert_eq!(
-        (told("reconciling"), told("carrying")),
+        (told("reconciling"), told("applying")),
         (2, 1),
         "each twin by a sync of its own, and the overlap: {failed:?}"
     );
