@@ -285,7 +285,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     let refused = site
         .refused(json!({"op": "backfill", "view": "by_user"}))
         .await;
-    assert!(refused.contains("say `table`"), "{refused}");
+    assert!(refused.contains("Name one of them as `table`"), "{refused}");
     agrees(site, &today, &now).await;
 
     // After the drop nothing is left of one day, and everything of the other.

@@ -111,7 +111,7 @@ fn a_queue_names_tables_of_the_catalog() {
     let place = place();
     let text = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
     for (tables, word) in [
-        ("[\"Employes\"]", "did you mean \"Employees\"?"),
+        ("[\"Employes\"]", "did you mean Employees?"),
         ("[\"Logins%Y%m\"]", "no [retention]"),
         ("[]", "at least one table"),
     ] {
