@@ -127,8 +127,8 @@ pub(crate) async fn keyed<'d>(
     Ok(Cow::Owned(keyed))
 }
 
-/// Reads the secret of seals, unless it was read before. If it cannot be read, footprints go without seals, and the
-/// next attempt follows after a minute, so that no job waits for it.
+/// Reads the secret of seals, unless it was read before. If it cannot be read, footprints are written without seals,
+/// and the next attempt follows after a minute, so that no job waits for it.
 pub(crate) async fn read_secret(env: &Env) {
     if env.secret.is_to_be_read(env.clock.monotonic())
         && let Err(failure) = secret(env).await
