@@ -14,13 +14,13 @@ use evenkeel_storage::MessageText;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RawMessage {
     pub id: String,
-    /// `None` for a peeked message, or if it cannot be recovered.
+    /// `None` if the message was only peeked at, or if the receipt cannot be recovered.
     pub pop_receipt: Option<String>,
     /// `MessageText`, or why it cannot be read.
     pub text: MessageText,
     pub dequeue_count: u32,
     pub inserted: Timestamp,
-    /// `None` if it never expires.
+    /// `None` if the message never expires.
     pub expires: Option<Timestamp>,
     pub next_visible: Option<Timestamp>,
 }
@@ -165,7 +165,7 @@ impl Fields {
         }
     }
 
-    /// Recovers the texts between the tags that are needed to settle a malformed message.
+    /// Recovers the fields that are needed to settle a malformed message, from the texts between their tags.
     fn saved_from(text: &str) -> Self {
         let between = |name: &str| {
             let start = text.find(&format!("<{name}>"))? + name.len() + 2;

@@ -111,7 +111,8 @@ impl Encryption<'_> {
         erased.map_err(|error| key_failure(format!("erasing the data key of {home}"), error))
     }
 
-    /// The entity of a `put`, encrypted if its result over `stored` must be. `None` if it has no encrypted properties.
+    /// The entity of a `put`. It is encrypted if the result of its write over `stored` must be encrypted. `None` if it
+    /// has no encrypted properties.
     pub(crate) async fn sealed_put(
         &self,
         put: &Put,
@@ -209,7 +210,7 @@ impl Encryption<'_> {
     }
 
     /// Whether an entity still has the data key of its first encrypted values, now that the entity is stored. From then
-    /// on, no erasure that found it absent deletes the key.
+    /// on, an erasure that found the entity absent cannot delete the key.
     pub(crate) async fn keeps_data_key(
         &self,
         table: &TableRef,
@@ -220,8 +221,8 @@ impl Encryption<'_> {
         kept.map_err(|error| key_failure(format!("renewing the data key of {home}"), error))
     }
 
-    /// The properties of a `put` whose `stored` values are encrypted by another data key than the entity's own, because
-    /// that key was erased meanwhile. They are encrypted anew. `None` if there are none.
+    /// The properties of a `put` whose `stored` values are not encrypted by the entity's present data key, because the
+    /// key that encrypted them was erased meanwhile. They are encrypted anew. `None` if there are no such properties.
     pub(crate) async fn sealed_again(
         &self,
         put: &Put,
@@ -266,8 +267,8 @@ impl Encryption<'_> {
         Ok(encrypted_by_another_key(&key, &home, stored, sealed))
     }
 
-    /// The properties of a copy, encrypted by this data key, whose `stored` values are encrypted by another one that
-    /// was erased meanwhile. `None` if there are none.
+    /// The properties of a copy whose `stored` values are encrypted by a data key that was erased meanwhile. The result
+    /// is encrypted by this data key. `None` if there are no such properties.
     pub(crate) fn sealed_otherwise(
         &self,
         table: &TableRef,
@@ -295,9 +296,9 @@ impl Encryption<'_> {
         )
     }
 
-    /// The entity with keyed hashes, and with those of its encrypted properties encrypted that `seals` selects. `None`
-    /// if it has no encrypted properties. A value that is already encrypted must decrypt, and stays as it is. If no
-    /// data key is `in_use`, the entity has no encrypted values yet, so most likely it has no data key.
+    /// The entity with keyed hashes. Of its encrypted properties, those that `seals` selects are encrypted. `None` if
+    /// it has no encrypted properties. If a value is already encrypted, it must be possible to decrypt it, and it stays
+    /// as it is. If no data key is `in_use`, the entity has no encrypted values yet, so most likely it has no data key.
     async fn with_encrypted(
         &self,
         table: &TableRef,
@@ -385,7 +386,8 @@ impl Encryption<'_> {
         Ok(key)
     }
 
-    /// A row that gets another key. Its encrypted values are decrypted for the old key and encrypted for the new one.
+    /// A row with another PartitionKey or RowKey. Its encrypted values are decrypted for the old place and encrypted
+    /// for the new one.
     pub(crate) async fn sealed_anew(
         &self,
         source: &TableRef,
@@ -480,8 +482,9 @@ impl Encryption<'_> {
         key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
     }
 
-    /// A message's body for people to read, with the encrypted properties of its entities encrypted. A property is
-    /// withheld if no data key is available, or if its place in the body is unknown. `None` if there are none.
+    /// The body of a message in the form that people may read: values of encrypted properties are encrypted. A property
+    /// is withheld if no data key is available, or if its place in the body is unknown. `None` if the body has no such
+    /// values.
     pub(crate) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
         if self.env.catalog.encrypted.is_empty() {
             return Ok(None);
@@ -509,7 +512,8 @@ impl Encryption<'_> {
     }
 }
 
-/// The fields of a message that no job of its operation has; `None` if it is neither a job nor a recheck nor an event.
+/// The fields of a message that are unknown for its operation. `None` if the message is neither a job nor a recheck nor
+/// an event.
 fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
     if let Some(event) = ForeignEvent::of(object) {
         return event.is_ok().then(Vec::new);
@@ -575,7 +579,7 @@ fn owned((name, value): (&String, &EdmValue)) -> (String, EdmValue) {
 fn key_failure(step: String, error: DataKeyError) -> Failure {
     match error {
         DataKeyError::Store(error) => storage(step, error),
-        // Every job fails alike, so it must not poison a backlog.
+        // Every job fails in the same way, so this failure must not poison a backlog.
         DataKeyError::Vault { ref source, .. } if source.is_configuration() => Failure::new(
             FailureClass::Withheld {
                 retry_after: Some(GONE),

@@ -10,7 +10,7 @@ use evenkeel_model::allowed::AllowedTables;
 use evenkeel_model::job::Stamp;
 use evenkeel_model::{AccountName, Job, QueueName, ViewName, cause};
 
-/// Executes work. The worker knows no more of the protocol than this.
+/// Executes work. The worker uses nothing else of the protocol.
 #[async_trait]
 pub trait Execute: Send + Sync {
     /// Executes one piece of work from the beginning, however often it was tried before. Dropping the future at any
@@ -25,7 +25,8 @@ pub trait Execute: Send + Sync {
 /// Encrypts what people must not read in the body of a poison message.
 #[async_trait]
 pub trait SealBodies: Send + Sync {
-    /// The body with the encrypted properties of its entities encrypted; `None` if it has none.
+    /// Returns the body after the values of encrypted properties in it are encrypted, or `None` if the body has no such
+    /// values.
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure>;
 }
 
@@ -162,7 +163,7 @@ pub struct Failure {
     pub class: FailureClass,
     /// The step that failed (`reading the primary Employees("Sales", "7")`).
     pub step: String,
-    /// The views whose items are out of step because of it, if they are known.
+    /// The views whose items are out of step because of this failure, if they are known.
     pub views: Vec<ViewName>,
     #[source]
     pub cause: Box<dyn std::error::Error + Send + Sync>,
@@ -171,16 +172,17 @@ pub struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
     Permanent,
-    /// The store failed, or a race was lost: release, and try again after at least this time.
+    /// The store failed, or a race was lost. The message is released, and the next attempt follows after at least this
+    /// time.
     Transient {
         retry_after: Option<Duration>,
     },
-    /// A request was not sent, because its partition is paused or its service does not answer: release, and try again
-    /// after at least this time. The job is not at fault.
+    /// A request was not sent, because its partition is paused or its service does not answer. The message is released,
+    /// and the next attempt follows after at least this time. The job is not at fault.
     Withheld {
         retry_after: Option<Duration>,
     },
-    /// A newer catalog than this worker's wrote the data, or is recorded: release.
+    /// A catalog newer than this worker's is recorded, or the data was written with one. The message is released.
     OutdatedCatalog,
 }
 

@@ -1,4 +1,4 @@
-//! Encodes properties compactly and bit by bit.
+//! Encodes properties compactly, and keeps each value exactly, bit for bit.
 //!
 //! ```text
 //! 1 (version) · count · (name length · name · tag · value)…      sorted by name

@@ -24,10 +24,11 @@ use super::fault::Fault;
 use super::stamp;
 use super::writer::WriteContext;
 
-/// Most expired messages that one get deletes before it stops looking for others.
+/// Maximum number of expired messages that one get deletes. When it has found this many, it stops
+/// its search.
 const EXPIRED_PER_GET: usize = 2_000;
-/// If stamps are further ahead of the clock than this, they no longer date messages, because the
-/// conditions of jobs and retentions depend on these dates.
+/// If stamps are further ahead of the clock than this, messages are dated by the clock instead,
+/// because the conditions of jobs and retentions depend on these dates.
 const STAMPS_AHEAD: SignedDuration = SignedDuration::from_hours(24);
 /// If the clock is set back by no more than this, in microseconds, messages just wait longer.
 const SET_BACK: i64 = 1_000_000;
@@ -58,8 +59,8 @@ fn moment(micros: i64) -> Result<Timestamp, Fault> {
 }
 
 /// If the clock was set back since the last write, moves visibilities with it, so that messages
-/// stay hidden for the intended time. A message hidden before what is now the present keeps its
-/// time: it was hidden by a correct clock, or it waits a little longer.
+/// stay hidden for the intended time. A message that was hidden before the present time of the
+/// clock keeps its visibility: it was hidden by a correct clock, or it waits a little longer.
 pub(super) fn follow_clock(
     connection: &Connection,
     last_clock: i64,
@@ -100,7 +101,7 @@ pub(super) struct MessageHandle {
 }
 
 impl MessageHandle {
-    /// `None` if this file never gave them.
+    /// Parses the id and the pop receipt of a message. `None` if this file cannot have given them.
     pub(super) fn parse(identity: u64, id: &str, receipt: &str) -> Option<Self> {
         let (of_file, row) = Uuid::parse_str(id).ok()?.as_u64_pair();
         let number = u64::from_str_radix(receipt, 16).ok()?;

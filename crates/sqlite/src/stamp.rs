@@ -53,7 +53,7 @@ pub(super) fn timestamp(stamp: i64) -> Result<EdmDateTime, Fault> {
     EdmDateTime::from_ticks(stamp).map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))
 }
 
-/// In the form of the service.
+/// The ETag of an entity at this stamp, in the form that the service uses.
 pub(super) fn entity_etag(stamp: i64) -> Result<ETag, Fault> {
     let text = timestamp(stamp)?.to_string().replace(':', "%3A");
     ETag::new(format!("W/\"datetime'{text}'\""))
@@ -74,7 +74,7 @@ pub(super) fn entity_stamp(etag: &ETag) -> Option<i64> {
     (entity_etag(stamp).ok()? == *etag).then_some(stamp)
 }
 
-/// In the form of the service.
+/// The ETag of a blob at this stamp, in the form that the service uses.
 pub(super) fn blob_etag(stamp: i64) -> Result<ETag, Fault> {
     ETag::new(format!("\"0x{stamp:X}\""))
         .map_err(|_| Fault::corrupt(format_args!("the version {stamp}")))

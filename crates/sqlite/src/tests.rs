@@ -225,7 +225,7 @@ async fn what_was_written_is_there_when_the_file_is_opened_again() {
         (row.entity, &row.etag),
         (large("r").with("N", f64::NAN), &etag)
     );
-    // The clock stands still; versions increase across openings nevertheless.
+    // The clock stands still, but versions increase across openings.
     let later = store
         .tables
         .apply(
@@ -441,7 +441,7 @@ async fn a_dropped_table_is_empty_when_made_again_and_its_rows_are_reclaimed() {
         )
         .await;
     assert_eq!(stale.unwrap_err().class, ErrorClass::Precondition);
-    // Reclaiming continues after every answer; each write lets another slice pass.
+    // The writer reclaims contents after it has answered. Each write lets it reclaim another slice.
     while file.rows("dropped") > 0 {
         store
             .tables
@@ -631,7 +631,7 @@ async fn a_version_has_the_blocks_of_the_one_before_without_writing_them_again()
         "{before:?} {after:?}"
     );
     assert_eq!((after.len(), file.rows("blob_blocks")), (3, 6));
-    // In another order, one of them twice.
+    // The list has the blocks in another order, and one of them twice.
     commit(&[3, 3, 1]).await;
     assert_eq!(file.rows("blob_blocks"), 4);
     let range = store
@@ -681,7 +681,7 @@ async fn an_empty_append_does_not_block_the_next() {
         .create_append(&container(), &name, &BlobUpload::default())
         .await
         .unwrap();
-    // As long as a row of the table takes.
+    // This append has the maximum length of one row of the table.
     store
         .blobs
         .append(&container(), &name, Bytes::from(vec![1; 262_144]), 0)

@@ -26,16 +26,17 @@ use super::reclaim;
 use super::schema::OpenError;
 use super::stamp::Stamps;
 
-/// Most requests of one commit. Limits how long the first of them waits for the last.
+/// Maximum number of requests in one commit. It limits how long the first of them waits for the
+/// last.
 const BATCH: usize = 512;
-/// Most waiting requests. Beyond that, callers have to wait.
+/// Maximum number of waiting requests. When it is reached, callers wait until there is room.
 const WAITING: usize = 1_024;
 /// Even under constant load, a slice of dropped contents is reclaimed after this many batches.
 const BATCHES_PER_RECLAIM: u32 = 16;
 
 /// The context of a request inside its savepoint.
 pub(super) struct WriteContext<'a> {
-    /// In a transaction.
+    /// The connection, on which a transaction has begun.
     pub(super) connection: &'a Connection,
     pub(super) now: Timestamp,
     stamps: &'a mut Stamps,
@@ -119,7 +120,8 @@ trait WriteRequest: Send {
     fn is_wanted(&self) -> bool;
     /// Does the work. Returns whether it succeeded; otherwise its savepoint is undone.
     fn execute(&mut self, writing: &mut WriteContext<'_>) -> bool;
-    /// Sends the failure of its batch, or else its result.
+    /// Answers the caller with the failure of the batch, if it failed, and otherwise with the
+    /// result of the request.
     fn answer(self: Box<Self>, failure: Option<Fault>);
 }
 
@@ -206,11 +208,11 @@ fn run(
 }
 
 enum BatchFailure {
-    /// A statement around the requests failed, and nothing was written.
+    /// A statement before or after the requests failed, and nothing was written.
     Lost(Arc<rusqlite::Error>),
     /// SQLite rolled back the whole transaction inside a request, and nothing was written.
     Undone {
-        /// The position of the request that reports the reason itself.
+        /// The position of the request whose own result gives the reason.
         reported_by: Option<usize>,
     },
     Commit(Arc<rusqlite::Error>),

@@ -26,18 +26,18 @@ pub(crate) const START: usize = 64;
 pub(crate) const CEILING: usize = 512;
 /// Memory estimate of one job: its message and a small entity, several times over.
 const JOB_BYTES: u64 = 256 << 10;
-/// The jobs of batches. The lower bound is one transaction of a hundred. The upper bound is ten of
-/// them, which keep an account busy that answers in 10 ms.
+/// Limits for the jobs of batches. The lower bound is one transaction of a hundred jobs. The upper
+/// bound is ten such transactions, which keep an account busy if it answers in 10 ms.
 pub(crate) const BATCH_START: usize = 256;
 const BATCH_FLOOR: usize = 100;
 const BATCH_CEILING: usize = 1_024;
 /// Memory estimate of one job of a batch. The jobs share a message.
 const BATCHED_JOB_BYTES: u64 = 128 << 10;
 
-/// Factors of a climb, at the start and later.
+/// Factors by which a climb raises the limit: at the start, and later.
 const START_FACTOR: f64 = 2.0;
 const CLIMB_FACTOR: f64 = 1.5;
-/// Shortest window that gives a usable rate, at the start and later.
+/// Shortest window that gives a usable rate: at the start, and later.
 const MIN_WINDOW: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
 /// A climb is kept if the rate grows by at least this part of the growth of the limit.
 const MIN_GAIN: f64 = 0.25;
@@ -45,11 +45,11 @@ const RETREAT_FACTOR: f64 = 0.75;
 /// If the rate at an unchanged limit falls below this part of the usual rate, the store is in
 /// trouble.
 const COLLAPSE_RATIO: f64 = 0.5;
-/// Above this part of throttled jobs the store itself is at its limit. Below, it may be a single
-/// hot partition.
+/// If more than this part of the jobs is throttled, the store itself is at its limit. Otherwise the
+/// cause may be a single hot partition.
 const MAX_THROTTLED_RATIO: f64 = 0.05;
-/// Windows of rest after a retreat, or after a climb that brought nothing; doubled up to the
-/// maximum while nothing changes.
+/// Number of windows of rest after a retreat, or after a climb that brought nothing. It is doubled,
+/// up to the maximum, while nothing changes.
 const REST: u32 = 8;
 const MAX_REST: u32 = 128;
 
@@ -134,7 +134,8 @@ impl AdaptiveLimit {
         self.limit
     }
 
-    /// Whether a window is long enough: at the start each slot was used once, later twice.
+    /// Whether a window is long enough: each slot must have been used once at the start, and twice
+    /// later.
     pub(crate) fn is_conclusive(&self, window: &Window) -> bool {
         let (least, times) = if self.starting {
             (MIN_WINDOW.0, 1)
@@ -446,8 +447,8 @@ mod tests {
             }
         }
 
-        /// On any steady store it reaches at least three fifths of the rate of the best fixed
-        /// limit.
+        /// On any steady store, the limit reaches at least three fifths of the rate of the best
+        /// fixed limit.
         #[test]
         fn on_a_steady_store_it_brings_about_as_much_as_the_best_number(run_ms in 5_u32..400, most in 50_u32..5_000, throttles in any::<bool>()) {
             let store = ModelStore { run: f64::from(run_ms) / 1_000.0, most: f64::from(most), throttles };

@@ -103,7 +103,7 @@ pub(crate) struct Rejection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interruption {
     Drain,
-    /// The earlier jobs of the batch took the time of the run.
+    /// The earlier jobs of the batch have used up the time of the run.
     NotStarted,
     LeaseExpired,
     /// An earlier run may have been cut off, and this run could not be recorded before it began.
@@ -185,7 +185,7 @@ pub(crate) enum Attempt {
     Counts,
     /// The delivery ended in order and was not the job's fault.
     WrittenOff,
-    /// Written off too, and the failure is recorded in the note.
+    /// The delivery is written off as well, and its failure is recorded in the note.
     Failed(TransientFailures),
 }
 
@@ -279,7 +279,7 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
         RunOutcome::Interrupted(Interruption::LeaseExpired | Interruption::NotRecorded) => {
             written_off(delay_growing)
         }
-        // How long it waits depends on the jobs before it, not on its own deliveries.
+        // How long the job waits depends on the jobs before it, not on its own deliveries.
         RunOutcome::Interrupted(Interruption::QueueFull) => {
             written_off(limits.retry_delay.wait(1, input.unit))
         }

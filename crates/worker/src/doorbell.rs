@@ -2,8 +2,8 @@
 //!
 //! An idle queue is polled seldom, because each request costs. The sender of a message, or a caller
 //! that knows of one, may ring: the queue is then polled at once, and often for a while, as after
-//! work. Ringing in vain costs some requests, never more than the fastest pace. A wait that a
-//! service asked for, or that follows a failure, is not cut short.
+//! work. A needless ring costs some requests, but never more than polling at the fastest pace. A
+//! wait that a service asked for, or that follows a failure, is not cut short.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,14 @@ pub struct Doorbell {
 pub(crate) enum ReceiverWait {
     /// A fixed time that the doorbell does not shorten, because the store asked for it or failed.
     Fixed(Duration),
-    /// The first time, or until the doorbell rings. Ringing has no effect before the second time
-    /// has passed.
+    /// Waits for the first duration, or until the doorbell rings. A ring takes effect only after
+    /// the second duration has passed.
     UntilBell(Duration, Duration),
 }
 
 impl Doorbell {
-    /// Each item is the queue as configured, then the queue itself or its shard.
+    /// Each item has the name of the configured queue, the name of the queue or shard that is
+    /// polled, and the bell of its receiver.
     pub(crate) fn new(
         bells: impl IntoIterator<Item = (QueueName, QueueName, Arc<Notify>)>,
     ) -> Self {

@@ -11,14 +11,16 @@ use evenkeel_model::TableName;
 use evenkeel_model::cause;
 use evenkeel_model::job::Batch;
 
-/// Most bytes of one delivery. A dashboard keeps a thousand of them, 16 MiB at most; a hundred
-/// short keys take 2 KiB.
+/// Maximum number of bytes for the keys of one delivery. A dashboard keeps a thousand deliveries,
+/// so these take at most 16 MiB. A hundred short keys take 2 KiB.
 const BYTES: usize = 16 * 1024;
 const ERROR_BYTES: usize = 256;
-/// In bytes: 512 characters. A longer key is an error of its job, and is shortened.
+/// Maximum number of bytes of one key, enough for 512 characters. A longer key is an error in its
+/// job, and is shortened here.
 const KEY_BYTES: usize = 1_540;
 
-/// The keys of one delivery. Keys that did not end well come first, and as many are kept as fit.
+/// The keys of one delivery. Keys whose jobs did not succeed come first. As many keys are kept as
+/// fit.
 #[derive(Debug, Clone, Default)]
 pub struct KeyOutcomes {
     pub table: Option<TableName>,

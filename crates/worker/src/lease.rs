@@ -45,15 +45,15 @@ use evenkeel_model::limits;
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
 const RETRY_MIN: Duration = Duration::from_secs(5);
-/// Short leases are retried within this part of their length, so the shortest (10 s) has two more
-/// renewals after its first has failed.
+/// A failed renewal of a short lease is retried within this part of its length, so the shortest
+/// lease (10 s) has two more renewals after the first has failed.
 const RETRY_PART: u32 = 8;
-/// Timers are no finer. A zero-length sleep would busy-loop.
+/// The resolution of timers. A zero-length sleep would busy-loop.
 const TICK: Duration = Duration::from_millis(1);
 /// The service counts visibility in whole seconds.
 const SECOND: Duration = Duration::from_secs(1);
-/// For this long a receipt or renewal counts as proof that the message is still this worker's. Most
-/// runs begin within it.
+/// Time during which a receipt or renewal counts as a recent proof that the message is still this
+/// worker's. Most runs begin within this time.
 const CONFIRMED_FOR: Duration = Duration::from_millis(250);
 
 pub(crate) struct Lease {
@@ -77,7 +77,8 @@ pub(crate) struct Lease {
     /// Wait before the next renewal, halved while renewals fail.
     interval: Duration,
     confirmation: Arc<Confirmation>,
-    /// Held until the message is settled, if its runs may be crashing the process.
+    /// If the runs of the message may be what crashes the process, this permit is held until the
+    /// message is settled.
     quarantine_permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -90,7 +91,8 @@ pub(crate) struct Confirmation {
 }
 
 impl Confirmation {
-    /// Waits for a recent proof. If the lease is lost instead, the work is dropped.
+    /// Waits until there is a recent proof that the message is still this worker's. If the lease is
+    /// lost instead, the work is dropped.
     pub(crate) async fn wait_recent(&self) {
         let now = self.clock.monotonic();
         if now.saturating_sub(self.confirmed.read(|confirmed| *confirmed)) <= CONFIRMED_FOR {
@@ -117,11 +119,12 @@ pub(crate) enum LeaseOutcome<T> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoteOutcome {
-    /// Recorded; or the answer was lost, and running now makes the record true.
+    /// The note is recorded. Or the answer was lost, and the run that begins now makes the record
+    /// true.
     Noted,
     /// The note does not fit into the message.
     NoRoom,
-    /// Not recorded, because the store failed.
+    /// The note is not recorded, because the store failed.
     Failed,
     Lost,
 }
@@ -254,7 +257,7 @@ impl Lease {
         }
     }
 
-    /// Polls the work and renews the lease until the work ends or the lease does.
+    /// Polls the work and renews the lease until the work or the lease ends.
     pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> LeaseOutcome<T> {
         let mut work = pin!(Some(work));
         loop {

@@ -39,7 +39,7 @@ use evenkeel_model::settings::{Concurrency, QueueSettings, WorkerSettings};
 use evenkeel_storage::stores::UnknownAccount;
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError, StoreHealth, Stores};
 
-/// Rechecks in flight from one queue. They are few and never urgent.
+/// Maximum number of rechecks in flight from one queue. Rechecks are few and never urgent.
 const RECHECK_SLOTS: usize = 4;
 /// Wait before creating a queue is retried, and before a task that panicked is restarted.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
@@ -85,7 +85,8 @@ pub enum WorkerError {
         #[source]
         source: Box<StoreError>,
     },
-    /// Ends a run until idle, which would otherwise never end.
+    /// Only a worker that runs until it is idle returns this error, because it would otherwise
+    /// never end.
     #[error("a newer catalog is recorded in the store. Update the configuration of this worker")]
     OutdatedCatalog,
 }
@@ -120,7 +121,7 @@ impl Worker {
         })
     }
 
-    /// Shares a memory budget with others, instead of one of its own.
+    /// Makes the worker share a memory budget with other workers, instead of having its own.
     #[must_use]
     pub fn within(self, memory: Arc<MemoryBudget>) -> Self {
         Self { memory, ..self }
@@ -166,9 +167,9 @@ impl Worker {
         Doorbell::new(jobs.map(bell))
     }
 
-    /// Creates missing queues, receives, and drains at the end. Failing stores do not end it. Only
-    /// one run at a time is allowed. Dropping the future is like a crash: everything stops at once,
-    /// and the messages are redelivered.
+    /// Creates missing queues, receives, and drains at the end. A store that fails does not end the
+    /// run. Only one run at a time is allowed. If the future is dropped, everything stops at once,
+    /// as in a crash, and the messages are redelivered.
     pub async fn run(
         &self,
         mode: Mode,

@@ -1,4 +1,4 @@
-//! Puts rechecks; concurrent runs share a message.
+//! Puts rechecks. Concurrent runs share a message.
 //!
 //! A message holds at most 100 rechecks of one table, each primary once. A run that is alone does not wait for others.
 
@@ -15,7 +15,8 @@ pub(crate) const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
 /// Maximum number of rechecks in a message: as many as a delivery runs at once.
 const MAX_RECHECKS: usize = 100;
 
-/// A queue, the table of the primaries, and the number of rechecks in a row before theirs, which determines the delay.
+/// A queue, the table of the primaries, and the number of consecutive rechecks before these, which determines the
+/// delay.
 pub(crate) type RecheckPlace = (AccountName, QueueName, TableName, u32);
 
 type Answer = Result<(), StoreError>;
@@ -30,7 +31,7 @@ pub(crate) struct RecheckQueue<'e> {
 }
 
 impl RecheckQueues {
-    /// Puts a recheck, by this caller or by another.
+    /// Puts a recheck. Either this caller or a concurrent one sends the message that has it.
     pub(crate) async fn put(
         &self,
         place: &RecheckPlace,
@@ -38,7 +39,8 @@ impl RecheckQueues {
         queue: &RecheckQueue<'_>,
     ) -> Answer {
         loop {
-            // The caller that served may have put the message before it was dropped. A second recheck does no harm.
+            // There is no answer if the caller that sends the message was dropped. It may have put the message before,
+            // but a second recheck does no harm.
             if let Some(answer) = self.0.ask(place.clone(), recheck.clone(), queue).await {
                 return answer;
             }

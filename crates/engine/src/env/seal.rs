@@ -1,9 +1,9 @@
 //! Seals on cursors: a cursor is trusted only if a worker wrote it into this very message.
 //!
-//! A cursor lists what is already done. With a forged one, any sender that may add messages could have a table dropped
-//! whose rows are in no archive, or findings recorded that no audit made. So each cursor has an HMAC over itself and
-//! its message's id. The secret is in `EvenkeelMigrations` of the account `main`, where the first worker that needs it
-//! draws it once. A cursor without a valid seal counts for nothing: the job begins anew. The same secret seals
+//! A cursor lists what is already done. With a forged cursor, any sender that may add messages could cause a worker to
+//! drop a table whose rows are in no archive, or to record findings that no audit made. So each cursor has an HMAC over
+//! itself and its message's id. The secret is in `EvenkeelMigrations` of the account `main`, where the first worker
+//! that needs it draws it once. A cursor without a valid seal is ignored: the job begins anew. The same secret seals
 //! footprints, and keys the digests of jobs.
 
 use std::borrow::Cow;
@@ -106,8 +106,9 @@ async fn cursor_seal(
     })
 }
 
-/// The delivery as stamps show it. The digest of its job is keyed if the catalog has encrypted properties. Their values
-/// in the job may be guessed, and a plain digest would confirm a right guess to everyone who reads the entity.
+/// The delivery in the form that is written into stamps. If the catalog has encrypted properties, the digest of the job
+/// is keyed: somebody who reads the entity may guess the values of these properties in the job, and a plain digest
+/// would confirm a right guess.
 pub(crate) async fn keyed<'d>(
     env: &Env,
     delivery: &'d Delivery,
@@ -126,8 +127,8 @@ pub(crate) async fn keyed<'d>(
     Ok(Cow::Owned(keyed))
 }
 
-/// Reads the secret of seals, unless it was read before. If it cannot be read, footprints go without seals, and the
-/// next attempt follows after a minute, so that no job waits for it.
+/// Reads the secret of seals, unless it was read before. If it cannot be read, footprints are written without seals,
+/// and the next attempt follows after a minute, so that no job waits for it.
 pub(crate) async fn read_secret(env: &Env) {
     if env.secret.is_to_be_read(env.clock.monotonic())
         && let Err(failure) = secret(env).await

@@ -8,7 +8,8 @@ use tokio::sync::OnceCell;
 
 /// Bytes of the secret. Its text in hex has twice as many.
 pub(crate) const SECRET: usize = 32;
-/// Milliseconds for which footprints go without seals after the secret could not be read.
+/// Milliseconds during which footprints are written without seals after the secret could not be
+/// read.
 const RETRY_MS: u64 = 60_000;
 
 #[derive(Clone, Copy)]
@@ -32,7 +33,8 @@ impl Secret {
 #[derive(Default)]
 pub struct SealSecret {
     pub(crate) read: OnceCell<Secret>,
-    /// Monotonic time in milliseconds before which no footprint makes a run read it again.
+    /// Monotonic time in milliseconds before which no run tries to read the secret again for a
+    /// footprint.
     not_before: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! Time that a run spends waiting for others of its own process, which does not count as its own.
+//! Time that a run spends waiting for other runs of its process. It does not count towards the run's own time.
 //!
 //! `worker.job_timeout` is for runs that hang or never end. A run that waits for its turn at something scarce does
 //! neither, so such waits are excluded from the timeout. They must end before the run announces anything, because
@@ -27,7 +27,7 @@ pub struct Waits {
     untold: Arc<Mutex<Vec<ItemChange>>>,
 }
 
-/// Which shares a run has a part of, by their numbers. `memory` has five of them.
+/// Whether a run has a part of each share, by the share's number. `memory` defines five shares.
 type Shares = [AtomicBool; 8];
 
 /// A part of a share of memory. Until it is dropped, the run takes no other part of that share.
@@ -63,7 +63,7 @@ impl Drop for SharePart {
 #[derive(Default)]
 struct WaitTotal {
     finished: Duration,
-    /// Number of waits under way, and since when there is at least one.
+    /// Number of waits under way, and the time since which there is at least one.
     under_way: usize,
     since: Duration,
 }
@@ -158,7 +158,7 @@ pub(crate) fn waited() -> Duration {
     WAITS.try_with(Waits::so_far).unwrap_or_default()
 }
 
-/// Waits for others of this process. The time does not count as the run's own.
+/// Awaits something that depends on other runs of this process. The time does not count towards the run's own time.
 pub async fn aside<T>(wait: impl Future<Output = T>) -> T {
     let waiting = WAITS.try_with(Waits::begin).ok();
     let waited = wait.await;

@@ -81,7 +81,7 @@ impl WholeItem for ValueFile {
             .map(Some))
     }
 
-    /// A file is not read again, because a different mark means another write.
+    /// Compares only the marks and does not read the file: every write of a file gives it a new mark.
     async fn differs(
         &self,
         _: &Scope<'_>,

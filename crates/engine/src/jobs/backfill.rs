@@ -6,11 +6,11 @@
 //! ```
 //!
 //! It runs the same passes as a `sync` of each primary, so it may run beside workers and clients, be repeated, and be
-//! interrupted anywhere. It continues from the cursor in its message: a part takes about ten seconds, then the
-//! message is released with the new cursor. A primary that fails for a reason of its own does not stop the others. A
-//! `sync` job of it is queued, which ends in the poison queue with the reason. If rows or blobs that evenkeel did not
-//! write have its keys, nothing is queued. Such keys are counted and reported at the end, with one example per view,
-//! because a thousand messages would add nothing. If another primary has a key, the queued job reports it: every
+//! interrupted anywhere. It continues from the cursor in its message: a part takes about ten seconds, then the message
+//! is released with the new cursor. A primary that fails for a reason of its own does not stop the others. A `sync` job
+//! of it is queued, which ends in the poison queue with the reason. If its keys are taken by rows or blobs that
+//! evenkeel did not write, nothing is queued. Such keys are counted and reported at the end, with one example per view,
+//! because a thousand messages would say no more. If another primary has a key, the queued job reports it: every
 //! primary that lacks a key gets its own poison message.
 //!
 //! Rows that no footprint lists are not found. Only a manual write can have created them.
@@ -47,7 +47,8 @@ pub struct BackfillPass {
     pub summary: Summary,
 }
 
-/// Syncs primaries from a cursor on, for about ten seconds or to the end. `None` if the table has no views.
+/// Syncs the primaries that follow a cursor, for about ten seconds or to the end of the table. `None` if the table has
+/// no views.
 pub(crate) async fn backfill(
     cx: &JobContext,
     backfill: &Backfill,
@@ -197,8 +198,8 @@ async fn bring_in_step(
             ended => count(primary, ended, cursor, summary, &mut failed)?,
         }
     }
-    // Many primaries that want one key, or a part of one row, take it from each other. Those that never succeeded go
-    // one by one.
+    // If many primaries need the same key, or parts of the same row, their concurrent passes lose races against each
+    // other. The primaries whose passes lost every race are synced again one by one.
     for key in slower {
         let (primary, ended) = pass(walk, key, None).await;
         count(primary, ended, cursor, summary, &mut failed)?;
@@ -206,7 +207,7 @@ async fn bring_in_step(
     queue_syncs(&walk.cx.env, &failed, ItemReads::All, walk.delivery).await
 }
 
-/// The keys that a primary lacks, if rows or blobs that evenkeel did not write have all of them.
+/// The keys that a primary cannot get, if all of them are taken by rows or blobs that evenkeel did not write.
 fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
     failure
         .cause
@@ -214,7 +215,7 @@ fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
         .filter(|taken| taken.are_foreign())
 }
 
-/// Counts a finished primary. One that failed for a reason of its own gets its own job.
+/// Counts a finished primary. A primary that failed for a reason of its own gets its own job.
 fn count(
     primary: Primary,
     ended: Result<Summary, Failure>,
@@ -237,7 +238,7 @@ fn count(
         Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
         Err(failure) => {
             if let Some(taken) = foreign_keys(&failure) {
-                // These keys are only counted. A job for each primary would add nothing.
+                // These keys are only counted, because a job for each primary would report nothing more.
                 taken
                     .each()
                     .for_each(|(view, what)| cursor.count_taken(view, &what));

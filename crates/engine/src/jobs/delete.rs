@@ -1,8 +1,8 @@
 //! `delete`: deletes a primary, if it exists, and its derived items.
 //!
-//! It deletes once: a primary that may have been created since the job was enqueued, or since a delete request of
-//! this run got no answer, is left alone. If the job has a value that grows with every change (`newer_by`), that
-//! decides instead of clocks, unless it equals the stored value.
+//! The job deletes an entity once: it leaves a primary alone that may have been created after the job was enqueued, or
+//! after a delete request of this run got no answer. If the job has a value that grows with every change (`newer_by`),
+//! this value decides instead of clocks, unless it equals the stored one.
 
 use std::cmp::Ordering;
 
@@ -76,7 +76,7 @@ impl RunJob for DeleteJob {
     }
 }
 
-/// Age of a deletion compared with the entity, by the property that it names.
+/// Whether a deletion is newer than the entity, by the property that the job names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Age {
     Newer,
@@ -125,7 +125,8 @@ fn unmet(
     }
     match age {
         Age::Older => return Ok(Some("newer_by: the stored entity is newer".to_owned())),
-        // The deletion is newer even than a write since the job was sent, or since a request got no answer.
+        // The deletion is newer than the stored entity, even if the entity was written after the job was sent or after
+        // a request got no answer.
         Age::Newer => return Ok(None),
         Age::Undecided => {}
     }

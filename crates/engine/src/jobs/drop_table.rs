@@ -1,5 +1,5 @@
-//! `drop_table`: drops one dated table with everything in it, by one request. If its retention archives rows, every
-//! row is in a file before.
+//! `drop_table`: drops one dated table with everything in it, by one request. If its retention archives rows, every row
+//! is written to a file before that.
 //!
 //! ```text
 //!   write the rows to files        if archive_to is set
@@ -26,8 +26,8 @@ use evenkeel_model::drop_table::DropTable;
 use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use evenkeel_storage::{ErrorClass, Missing, Query};
 
-/// How long before the end of the retention a job is no mistake: the clock of a worker, or of the sender, may be
-/// ahead of the queue service's.
+/// A job that comes this long before the end of the retention, or less, is not a mistake: the clock of a worker, or of
+/// the sender, may be ahead of the queue service's.
 const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,12 +38,12 @@ struct RetentionNotOver {
     enqueued: Timestamp,
 }
 
-/// What the retention of a table allows, by the time at which the queue service took the job. No worker's clock takes
-/// part.
+/// What the retention of a table allows at the time at which the queue service accepted the job. No worker's clock is
+/// used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropDecision {
     Expired,
-    /// It is almost over: the sender's clock is somewhat ahead, and the sender will queue another job.
+    /// The retention is almost over. The sender's clock is somewhat ahead, and the sender will queue another job.
     AlmostExpired,
     KeptUntil(Timestamp),
 }
@@ -117,7 +117,8 @@ impl RunJob for DropTable {
                         summary: Summary::default(),
                     });
                 }
-                // Its followers may still exist. A table created since has rows that no run has archived.
+                // The followers of the table may still exist, so they are dropped. The table itself is not dropped: if
+                // it has been created since, it has rows that no run has archived.
                 ArchiveProgress::NoTable => archived = false,
                 ArchiveProgress::ClaimedByOther => {
                     return Ok(skipped(format!(

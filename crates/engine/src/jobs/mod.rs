@@ -90,7 +90,7 @@ pub(crate) async fn give_up(
         // A refused job has sent no request.
         Work::Job(job) if permit_job(&cx.env, job, delivery).is_err() => Ok(()),
         Work::Job(job) => queue_rechecks_of(cx, job, None, delivery).await,
-        // If it never completed, it would be queued and given up again and again.
+        // A recheck is not queued again: if it never completed, it would be queued and given up again and again.
         Work::Recheck(_) => Ok(()),
     }
 }

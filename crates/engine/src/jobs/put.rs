@@ -26,9 +26,9 @@ impl RunJob for Put {
         let mut staging = Staging::new(cx, self)?;
         let outcome = write(cx, self, &mut staging, delivery).await?;
         staging.remove().await?;
-        // The run of an earlier delivery may find that another writer has replaced this run's write. It then writes
-        // once more, and may end before its pass, when the message is already deleted. (A run without changes gets a
-        // recheck in any case.)
+        // The run of an earlier delivery may still work and find that another writer has replaced this run's write. It
+        // then writes again, and may end before its pass, after this run has deleted the message. (A run without
+        // changes gets a recheck in any case.)
         if delivery.dequeue_count > 1
             && matches!(&outcome, Outcome::Done(summary) if summary.has_changed_its_own())
         {
@@ -76,7 +76,8 @@ async fn write(
                     staging.assume_read().await?;
                     upload_again(&mut reconciler, &seen, row, staging).await?;
                 }
-                // A crash may have left an earlier state of this primary half derived, so reconcile it in any case.
+                // A crash may have left the items of an earlier state incomplete, so the primary is reconciled in any
+                // case.
                 let settled = reconciler.settle_from(&seen).await;
                 return end.after(settled, &mut reconciler);
             }
@@ -147,8 +148,8 @@ async fn decided(
             .await?
             .ok_or(PutEnd::AlreadyWritten));
     }
-    // Conditions that need no content are checked first: an earlier delivery with the same result has deleted the
-    // staged blob.
+    // Conditions that do not need the staged blob are checked first: if an earlier delivery has already skipped the
+    // job, it has deleted the blob.
     if let Ok(Some(reason)) = unmet(staging.as_sent(), stored) {
         return Ok(Err(PutEnd::Skip(reason)));
     }
@@ -174,7 +175,7 @@ fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     taken.then(|| "the staged blob is gone, and a later job has written the entity since, so an earlier delivery has completed this job".to_owned())
 }
 
-/// Uploads the large values again that the primary points to. This job has written the primary, and may have crashed
+/// Uploads the large values to which the primary points again. This job has written the primary, but may have crashed
 /// before everything was in step.
 async fn upload_again(
     reconciler: &mut Reconciler<'_>,

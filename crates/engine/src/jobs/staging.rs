@@ -36,7 +36,7 @@ pub(crate) struct Staging<'e> {
     container: ContainerName,
     put: &'e Put,
     entity: Option<Put>,
-    /// The data key of the last encryption, if the entity was to get its first encrypted values.
+    /// The data key of the last encryption, if the entity had no encrypted values before.
     first: Option<FirstKey>,
     values: Option<BTreeMap<String, (Staged, String)>>,
     versions: BTreeMap<BlobName, ETag>,
@@ -177,8 +177,8 @@ impl<'e> Staging<'e> {
         Ok(Ok(sealed))
     }
 
-    /// Encrypts values again that this job has written with a data key which was erased meanwhile. `None` if all can
-    /// be decrypted.
+    /// Encrypts values again if this job has written them with a data key that was erased meanwhile. `None` if all
+    /// values can be decrypted.
     pub(crate) async fn sealed_again(&mut self, row: &Row) -> Result<Option<Change>, Failure> {
         if !self.cx.env.catalog.encrypted.contains_key(self.account)
             || self.read_entity().await?.is_err()

@@ -15,7 +15,7 @@ pub(crate) struct Actual<'s> {
     pub(crate) own: BTreeMap<&'s ItemAddress, &'s Entry>,
     pub(crate) changing: bool,
     pub(crate) has_differences: bool,
-    /// Places with an item of unknown state, whichever view of this primary announced it.
+    /// Places that hold an item of unknown state. Any view of this primary may have announced the item.
     uncertain_places: BTreeSet<Place<'s>>,
     /// Rows of this primary that their view no longer derives.
     unwanted_rows: BTreeMap<Place<'s>, &'s ItemAddress>,
@@ -58,8 +58,8 @@ impl<'s> Actual<'s> {
         })
     }
 
-    /// Whether a pass has closed at this very state. It wrote every row, even if under other views, and so fenced off
-    /// passes that hold an older state. Items that are as they should be need no write.
+    /// Whether a pass has closed at exactly this state. That pass wrote every row, even if under other views, and so
+    /// fenced off passes that hold an older state. Items that are correct need no write.
     pub(crate) fn closed_at_this_state(&self) -> bool {
         self.input.is_closed() && !self.changing && !self.input.disturbed
     }

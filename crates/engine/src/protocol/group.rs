@@ -67,8 +67,8 @@ pub(crate) fn bytes_of(operation: &TableOperation) -> usize {
     limits::OPERATION_OVERHEAD_BYTES + operation.entity().map_or(0, odata::encoded_len)
 }
 
-/// Groups the primary's operations with as many items of its partition as one transaction takes. `Err` has the items of
-/// documents that differ from the plan.
+/// Groups the primary's operations with as many items of its partition as fit in one transaction. If items of documents
+/// differ from the plan, these items are returned as `Err`.
 pub(crate) async fn group<'e>(
     scope: &Scope<'e>,
     own: Vec<TableOperation>,

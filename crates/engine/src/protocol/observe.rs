@@ -19,7 +19,7 @@ use evenkeel_model::patterns::Ownership;
 use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
 
-/// A pass may begin with a page that was requested at most this long ago. A part of a walk takes as long.
+/// Maximum age of the page with which a pass may begin. A part of a walk takes this long.
 const MAX_PAGE_AGE: Duration = PART;
 
 pub(crate) struct Observation {
@@ -82,7 +82,7 @@ impl Observation {
         }
     }
 
-    /// Items that were not looked at, so that only the footprint's seal shows that they are this primary's.
+    /// Items that were not looked at. Only the footprint's seal shows that they belong to this primary.
     fn unproven(&self) -> impl Iterator<Item = &ItemAddress> {
         self.footprint
             .sealed_items()
@@ -90,7 +90,8 @@ impl Observation {
             .filter(|address| !self.observed.contains_key(address))
     }
 
-    /// Items of other owners that the footprint lists at their present versions. No worker lists such items.
+    /// Items that belong to other owners, although the footprint lists them at their present versions. A worker never writes such
+    /// a footprint, so another program wrote it.
     fn borrowed(&self, primary: &Primary) -> Vec<ItemAddress> {
         let borrowed = self.footprint.sealed_items().filter(|(address, entry)| {
             self.observed
@@ -201,18 +202,17 @@ async fn look(
     Ok(())
 }
 
-/// A primary and its footprint as a walk read them by the page. The footprints were read before the primaries were
-/// requested.
+/// A primary and its footprint, which a walk has read page by page. The footprints were read before the primaries were requested.
 #[derive(Clone)]
 pub(crate) struct ReadAhead {
-    /// `None` if there is none, or if the range query did not return it. If there is one after all, the announcement's
-    /// insert conflicts.
+    /// `None` if there is no footprint, or if the range query did not return it. If a footprint does exist, the announcement's
+    /// insert conflicts with it.
     pub(crate) footprint: Option<Row>,
     pub(crate) row: Row,
     pub(crate) at: ReadTime,
 }
 
-/// When a walk began to read a page, and how long its run had waited for others until then.
+/// The time at which a walk began to read a page, and how long its run had waited for other runs until then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadTime {
     monotonic: Duration,
@@ -227,15 +227,15 @@ impl ReadTime {
         }
     }
 
-    /// Whether a pass may still begin with the page. It must end within `job_timeout` of the page's read, as if it had
-    /// observed by itself. Waits since then would not count towards that timeout, and commands have no timeout at all.
+    /// Whether a pass may still begin with the page. It must end within `job_timeout` after the page was read, as if it had
+    /// observed by itself. Waits after the read would not count towards that timeout, and commands have no timeout at all.
     fn holds(self, env: &Env) -> bool {
         env.clock.monotonic().saturating_sub(self.monotonic) <= MAX_PAGE_AGE
             && waited() == self.waited
     }
 }
 
-/// Returns the observation that a page yields if it is as good as a pass's own. Otherwise the pass must observe by
+/// Returns the observation that a page yields, if it can replace the pass's own observation. Otherwise the pass must observe by
 /// itself.
 ///
 /// The items are looked at after the primary was read. Each must therefore be at the version that its footprint listed

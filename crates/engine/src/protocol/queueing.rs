@@ -17,14 +17,14 @@ use evenkeel_model::job::{BATCH_KEYS, ItemReads, Packer, Primary};
 use evenkeel_model::{ItemAddress, QueueName, body, limits};
 use evenkeel_storage::{QueueStore, Ttl};
 
-/// A tombstone may be written this long after its recheck was queued: the close follows the queueing, possibly a round
-/// later, and by another service's clock. The recheck is delayed by the same time.
+/// Maximum time between the queueing of a recheck and the write of its tombstone: the close follows the queueing, possibly a
+/// round later, and by another service's clock. The recheck is delayed by the same time.
 pub(crate) const SERVED_MARGIN: Duration = Duration::from_secs(90);
-/// A recheck that a run has queued serves its later rounds for this long.
+/// Time during which later rounds of a run use a recheck that the run has already queued.
 const RECHECK_REUSE: Duration = Duration::from_secs(30);
 
-/// How often the delay of consecutive rechecks doubles. The longest is 32 times the first, but no longer than a queue
-/// can hide a message.
+/// Maximum number of times that the delay of consecutive rechecks doubles. The longest delay is 32 times the first, but no longer
+/// than a queue can hide a message.
 const MAX_DOUBLINGS: u32 = 5;
 
 fn delay_of(recheck_after: Duration, chained: u32) -> Duration {
@@ -32,18 +32,18 @@ fn delay_of(recheck_after: Duration, chained: u32) -> Duration {
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
 }
 
-/// About how long after a footprint was written its recheck comes.
+/// Approximate time between the write of a footprint and its recheck.
 pub(crate) fn second_look_after(recheck_after: Duration) -> Duration {
     delay_of(recheck_after, 0) + SERVED_MARGIN
 }
 
-/// How long a tombstone that a recheck wrote stays at most. The next recheck removes it.
+/// Maximum lifetime of a tombstone that a recheck wrote. The next recheck removes it.
 pub(crate) fn tombstone_stays(recheck_after: Duration) -> Duration {
     delay_of(recheck_after, 1) + SERVED_MARGIN
 }
 
-/// The delay of a recheck of spared values, so that it comes after the taint has ended. An earlier recheck would spare
-/// them again and leave them to one that comes twice as late.
+/// The delay of a recheck of spared values. It ends after the taint, because an earlier recheck would spare the values again and
+/// leave them to a recheck with twice the delay.
 fn delay_of_spared(recheck_after: Duration, taint: Duration) -> Duration {
     let delay = delay_of(recheck_after, 0).max(taint + SERVED_MARGIN);
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
@@ -58,9 +58,9 @@ pub(crate) struct RecheckRequest {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotBefore {
-    /// When no present request can arrive any more.
+    /// The recheck waits until no request that is under way now can arrive any more.
     RecheckAfter,
-    /// When, in addition, a taint has ended.
+    /// In addition, the recheck waits until a taint has ended.
     Taint(Timestamp),
 }
 

@@ -23,7 +23,7 @@ use evenkeel_storage::{Account, TableStore};
 pub(crate) enum ClaimReading {
     #[default]
     Ask,
-    /// They are already applied to the primary.
+    /// The range overlays are already applied to the primary.
     Known,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct PassOptions<'e> {
     pub(crate) chained: u32,
     pub(crate) document: Option<ArchiveDocument<'e>>,
     pub(crate) nested: bool,
-    /// What a walk read by the page. The first round begins with it if it is still valid.
+    /// What a walk has read page by page. The first round begins with it if it is still valid.
     pub(crate) ahead: Option<ReadAhead>,
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct Scope<'e> {
 pub(crate) struct Desired {
     pub(crate) items: BTreeMap<ItemAddress, Item>,
     pub(crate) underived: BTreeMap<ViewName, Box<DeriveError>>,
-    /// The sites that the primary points to in that state, regardless of its views.
+    /// The sites to which the primary points in that state, whatever its views are.
     pub(crate) referred: BTreeSet<Site>,
 }
 
-/// Limits of an error text: number of reasons, and bytes of all of them together.
+/// Limits of an error text: the number of reasons, and their total length in bytes.
 const MAX_REASONS: usize = 6;
 const MAX_REASONS_BYTES: usize = 900;
 
@@ -243,7 +243,8 @@ impl<'e> Scope<'e> {
         self.is_own_partition(address) || address.site.row().is_none()
     }
 
-    /// The primary that an item is, if it is a row of a table that is itself the source of views.
+    /// If an item is a row of a table that is itself the source of views, the item is also a primary. Returns this
+    /// primary.
     pub(crate) fn derived_primary(&self, address: &ItemAddress) -> Option<Primary> {
         let (table, key) = address.site.row()?;
         let target = TableRef {
@@ -291,8 +292,8 @@ impl<'e> Scope<'e> {
         Ok(Some((self.without_foreign_items(footprint), row)))
     }
 
-    /// Removes items that cannot be this primary's. Another program wrote them, or an archive that is no longer
-    /// declared. They are neither looked at nor dropped.
+    /// Removes items that cannot be this primary's. They were listed by another program, or for an archive that is no
+    /// longer declared. They are neither looked at nor dropped.
     pub(crate) fn without_foreign_items(&self, mut footprint: Footprint) -> Footprint {
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {

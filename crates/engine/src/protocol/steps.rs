@@ -28,8 +28,8 @@ pub(crate) struct Plan {
     pub(crate) taken: Vec<KeyConflict>,
     /// Wanted properties whose entities do not exist, and large values that this run does not upload.
     pub(crate) waiting: Vec<ItemAddress>,
-    /// New items are left to the next round, because the footprint cannot list them together with those that this round
-    /// drops.
+    /// Whether new items are left to the next round, because the footprint has no room for them and for the items that
+    /// this round drops.
     pub(crate) deferred: bool,
 }
 
@@ -100,8 +100,8 @@ impl Plan {
         }
     }
 
-    /// Large values that the primary would newly point to, although they were not seen and this run does not upload
-    /// them. A pointer that dangled before is no worse now.
+    /// Large values to which the primary would begin to point, although they were not seen and this run does not upload
+    /// them. Pointers that dangled before are not included.
     pub(crate) fn dangling(
         &self,
         pointed_to: &BTreeSet<Site>,
@@ -111,7 +111,7 @@ impl Plan {
             .filter(|address| address.site.row().is_none() && !pointed_to.contains(&address.site))
     }
 
-    /// Whether this plan drops the item that holds the key: an item of this same primary, under another view or of
+    /// Whether this plan drops the item that holds the key: an item of the same primary, under another view or of
     /// another kind. The key is then free once the plan is carried out.
     pub(crate) fn frees(&self, taken: &KeyConflict) -> bool {
         taken
@@ -141,8 +141,8 @@ impl Write {
         }
     }
 
-    /// Whether the write creates the item: by an insert, or in place of another primary's or view's item. A pass that
-    /// looked before found nothing to drop.
+    /// Whether the write creates the item: it inserts it, or replaces another primary's or view's item. A pass that
+    /// looked earlier found nothing to drop.
     pub(crate) const fn creates(&self) -> bool {
         self.over.is_none() || self.evicts.is_some() || self.replaces.is_some()
     }

@@ -21,11 +21,11 @@ pub(crate) struct UnansweredWrites {
     footprint_pending: bool,
     /// Another pass has written the footprint since this run read it.
     overtaken: bool,
-    /// This run announced over another pass's open announcement. Later rounds find only its own announcement, so this
-    /// flag preserves the fact.
+    /// This run has overwritten another pass's open announcement with its own. Later rounds find only this run's
+    /// announcement, so this flag records the fact.
     disturbed: bool,
     may_have_written: bool,
-    /// A row that the primary's first row does not list was in the way of a new one.
+    /// A new row could not be inserted, because a row that the primary's first row does not list has its key.
     unlisted_rows: bool,
     announced: Option<ETag>,
     announced_at: Option<SentAt>,
@@ -34,15 +34,15 @@ pub(crate) struct UnansweredWrites {
 }
 
 impl UnansweredWrites {
-    /// An insert of an item has no answer. It may still land at any time, or, if it replaces an item, while that item
-    /// is at its version.
+    /// An insert of an item has no answer. It may still arrive at any time or, if it replaces an item, as long as that
+    /// item is at the version of its condition.
     pub(crate) const fn item_unanswered(&mut self) {
         self.unanswered = true;
     }
 
-    /// A write of the primary has no answer. An insert may still arrive at any time, any other write while the primary
-    /// is at its ETag, and by then there may be no run to derive its items. It may also arrive between the looks and
-    /// the read of the primary. The looks then miss the items that it inserts.
+    /// A write of the primary has no answer. An insert may still arrive at any time. Any other write may arrive as long
+    /// as the primary is at the ETag of its condition. By then there may be no run that derives its items. The write
+    /// may also arrive between the looks and the read of the primary. The looks then miss the items that it inserts.
     pub(crate) const fn primary_unanswered(&mut self) {
         self.may_have_written = true;
         self.unanswered = true;
@@ -109,21 +109,22 @@ impl UnansweredWrites {
         seen.footprint.is_changing() && !own
     }
 
-    /// Whether even a settled footprint needs a recheck: an unanswered write of it may still arrive, and this run
-    /// writes nothing after it.
+    /// Whether a settled footprint needs a recheck nevertheless: an unanswered write of the footprint may still arrive,
+    /// and this run writes nothing after it.
     pub(crate) const fn rechecks_the_settled(&self) -> bool {
         self.footprint_pending
     }
 
-    /// Whether a primary without views needs a recheck: an unanswered write of it may still arrive, without the range
-    /// overlays on it.
+    /// Whether a primary without views needs a recheck: an unanswered write of the primary may still arrive, and it
+    /// does not have the range overlays.
     pub(crate) const fn rechecks_the_primary(&self) -> bool {
         self.unanswered
     }
 
-    /// Whether the run of a recheck may leave the primary to a faster pass and to the recheck that this run has queued.
-    /// By then it has looked at its items and announced all changes to them, and the faster pass has read the
-    /// announcement. So a recheck leads to at most one other, however many workers race for its primary.
+    /// Whether a run of a recheck may end early because a faster pass has overtaken it, and leave the rest to that pass
+    /// and to the recheck that this run has queued. At that point this run has looked at its items and announced all
+    /// changes to them, and the faster pass has read the announcement. So a recheck leads to at most one more recheck,
+    /// however many workers race for its primary.
     pub(crate) const fn gives_way(&self) -> bool {
         self.overtaken && !self.footprint_pending && self.rechecks.are_queued()
     }
@@ -136,7 +137,7 @@ impl UnansweredWrites {
         self.unlisted_rows
     }
 
-    /// Until when an unconditional write may be sent. It has then arrived, or is lost, before the recheck of its
+    /// Time until which an unconditional write may be sent, so that it arrives or is lost before the recheck of its
     /// announcement.
     pub(crate) fn deadline(&self, env: &Env) -> Option<Deadline> {
         self.announced_at

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::layer::{Evidence, ThrottleScope};
 
 const FAILURES: u32 = 8;
-/// This many scopes must throttle before throttling counts as a failure of the service.
+/// Number of scopes that must throttle before throttling counts as a failure of the service.
 const THROTTLED_SCOPES: usize = 3;
 /// The failures must span at least this long, because one broken connection pool fails many requests at once.
 const MIN_FAILURE_SPAN: Duration = Duration::from_secs(1);
@@ -67,7 +67,8 @@ impl Breaker {
     /// Closes the circuit after a long time without a request, because the state of the service is unknown by then. The next
     /// failure opens it again. Returns whether it closed.
     pub(super) fn lapse(&mut self, now: Duration) -> bool {
-        // Every request during this time would have moved `next_trial` or been withheld before it.
+        // No request was made for this time: a request after `next_trial` is a trial and moves it, and earlier requests are
+        // withheld.
         self.next_trial
             .take_if(|next_trial| now >= *next_trial + LAPSE_AFTER)
             .is_some()

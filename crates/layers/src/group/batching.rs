@@ -10,8 +10,8 @@ use tokio::time::sleep;
 use super::queue::{PartitionQueue, PendingRequest};
 use evenkeel_model::{Key, TableName};
 
-/// Others stop waiting for a batch after this time: its connection probably hangs until the timeout, while the partition
-/// may be healthy. (A full transaction takes some 50 ms.)
+/// Other requests stop waiting for a batch after this time: its connection probably hangs until the timeout, while the
+/// partition may be healthy. (A full transaction takes some 50 ms.)
 const OVERDUE_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) type Partition = (TableName, Key);
@@ -99,7 +99,7 @@ struct InFlightBatch<C: BatchExecutor> {
 enum BatchState {
     /// The task has not run yet, and has taken no requests.
     Starting,
-    /// In flight; it writes these rows.
+    /// The batch is in flight and writes these rows.
     InFlight {
         rows: Vec<Key>,
         overdue: bool,

@@ -4,17 +4,17 @@ use std::collections::{BTreeSet, VecDeque};
 
 use evenkeel_model::{Key, limits};
 
-/// Maximum size of a combined request, unless a single write is larger. A transaction may hold 4 MiB. A quarter fits any
-/// hundred ordinary entities and is sent in a quarter of the time that the others wait.
+/// Maximum size of a combined request, unless a single write is larger. A transaction may hold 4 MiB. A quarter of it
+/// holds any hundred ordinary entities and takes a quarter of the time to send, for which other requests wait.
 const BATCH_BYTES: usize = limits::TRANSACTION_BYTES / 4;
 
 pub(super) trait PendingRequest: Send + 'static {
-    /// Number of batches in flight from which further requests wait.
+    /// If this many batches are in flight, further requests wait.
     const IN_FLIGHT: usize;
 
     fn rows(&self) -> impl Iterator<Item = &Key>;
     fn bytes(&self) -> usize;
-    /// Whether it is never combined.
+    /// Whether the request is never combined with others.
     fn is_alone(&self) -> bool;
     fn is_awaited(&self) -> bool;
 
@@ -106,7 +106,7 @@ impl<P: PendingRequest> PartitionQueue<P> {
         batch
     }
 
-    /// Stops making others wait for a slow batch, except for its rows.
+    /// Other requests stop waiting for a slow batch, except for requests for its rows.
     pub(super) const fn overdue(&mut self) {
         self.blocking_batches -= 1;
     }

@@ -27,8 +27,8 @@ use evenkeel_storage::{Page, Query, Resource, TableStore};
 
 const CONCURRENT: usize = 16;
 
-/// Another range follows if this one answered at least this many keys, or one in this many of its keys. Ranges are sent
-/// one after the other, point reads concurrently.
+/// Another range follows if this range answered at least this many keys, or at least one in this many of its keys. Ranges are
+/// sent one after the other, point reads concurrently.
 const MIN_ANSWERED: usize = 4;
 /// Number of poor ranges that are tolerated: a few keys of one job may precede those of another.
 const MAX_POOR_RANGES: usize = 2;
@@ -39,7 +39,8 @@ pub(super) struct PendingRead {
 }
 
 impl PendingRequest for PendingRead {
-    // Low enough that new reads accumulate, and high enough not to delay the few readers of a quiet partition.
+    // This number is low enough that new reads accumulate, and high enough that the few readers of a quiet partition are not
+    // delayed.
     const IN_FLIGHT: usize = 4;
 
     fn rows(&self) -> impl Iterator<Item = &Key> {
@@ -58,8 +59,8 @@ impl PendingRequest for PendingRead {
         !self.answer.is_closed()
     }
 
-    /// Moves the oldest read and those with the next keys to the front, up to a batch; the others keep their order. If
-    /// several batch jobs read one partition, each range then contains the keys of one job.
+    /// Moves a batch of reads to the front: the oldest read and the reads whose keys follow its key. All other reads keep their
+    /// order. So if several batch jobs read one partition, each range contains the keys of one job.
     fn arrange(waiting: &mut VecDeque<Self>) {
         let Some(oldest) = waiting.front().map(|read| read.rk.clone()) else {
             return;

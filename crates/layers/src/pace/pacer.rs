@@ -264,7 +264,8 @@ impl Drop for CrowdGuard<'_> {
     }
 }
 
-/// The one request that may test whether a held scope is free again. Dropping it unsettled makes room for another.
+/// The one request that may test whether a held scope is free again. If it is dropped before it is settled, another request may
+/// become the probe.
 struct Probe<'a> {
     pace: &'a Pace,
     sent: ProbeTime,

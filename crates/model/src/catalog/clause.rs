@@ -124,8 +124,8 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// The fact as a sentence. `by` states it of `tables`, and `named` is what another declaration
-    /// calls them, or one of them.
+    /// The fact as a sentence. `by` is the declaration that states it about `tables`. `named` is
+    /// the name under which another declaration uses these tables, or one of them.
     pub fn sentence(&self, by: Declaration<'_>, tables: &Tables, named: &Tables) -> String {
         match self {
             Self::Wide => format!("{named} is wide"),
@@ -166,7 +166,7 @@ pub struct WrittenRows<'c> {
 pub enum WrittenPart<'c> {
     /// The whole row: a copy. Every write removes properties that others have added.
     Copy,
-    /// A list or a group, in a row that no one else writes.
+    /// A list or a group, in a row that no other declaration writes.
     List,
     /// These properties of a row that another owner writes.
     Properties(&'c BTreeMap<String, Template>),
@@ -177,7 +177,8 @@ pub enum WrittenPart<'c> {
 pub struct Clause<'c> {
     /// The declaration that states it.
     pub by: Declaration<'c>,
-    /// The key of the section to report it at. Keys of an archive's target begin with `to.`.
+    /// The key of the section at which a conflict is reported. Keys of an archive's target begin
+    /// with `to.`.
     pub key: &'static str,
     /// What it states.
     pub term: Statement<'c>,
@@ -199,7 +200,7 @@ impl Clause<'_> {
 /// the reason, and what is expected instead.
 #[derive(Debug)]
 pub enum Statement<'c> {
-    /// No one else may own this thing.
+    /// No other declaration may own this thing.
     Owns {
         /// An identifier: equal texts mean the same thing.
         thing: String,
@@ -208,7 +209,7 @@ pub enum Statement<'c> {
         /// The message that another owner gets.
         message: String,
     },
-    /// No one else may write these rows.
+    /// No other declaration may write these rows.
     Writes(WrittenRows<'c>),
     /// The fact holds.
     Is(Tables, Fact),
@@ -221,11 +222,11 @@ pub enum Statement<'c> {
 /// A property of a primary that a declaration names.
 #[derive(Debug, Clone, Copy)]
 pub struct PropertyRead<'c> {
-    /// The key of the section that names it.
+    /// The key of the section at which the property is named.
     pub key: &'static str,
     /// The property.
     pub property: &'c str,
-    /// Whether its value is computed from or compared, and not only copied.
+    /// Whether the value is compared, or used to compute another value, instead of only copied.
     pub is_computed: bool,
 }
 
@@ -319,14 +320,14 @@ impl<'c> Clauses<'c> {
         }
     }
 
-    /// Bars a feature of application entities on tables that are spread over accounts: only views
-    /// write to those.
+    /// Bars a feature of application entities on tables that are spread over accounts, because only
+    /// views write to such tables.
     fn needs_one_account(&mut self, key: &'static str, tables: &Tables) {
         let why = format!("; {key} needs a table in one account");
         self.bars(key, tables, Fact::Spread, why);
     }
 
-    /// Bars encrypted values, and pointers if they are computed from: both can only be copied.
+    /// Bars encrypted values and pointers as inputs of a computation: both can only be copied.
     pub(super) fn reads<'r>(
         &mut self,
         source: &Tables,

@@ -141,7 +141,7 @@ impl SubjectList {
             Self::RowKeys => json!("-"),
             Self::Keys => json!(["-", "-"]),
             Self::Rechecks => json!({"pk": "-", "rk": "-", "items": []}),
-            // It has every property that a condition may name.
+            // The placeholder has every property that a condition may name.
             Self::Entities => {
                 let mut entity = Map::from_iter([
                     ("PartitionKey".to_owned(), json!("-")),
@@ -519,7 +519,8 @@ impl Packer {
     }
 }
 
-/// Splits a message for one primary into the fields that others may share and the item of a list. Returns `None` if it cannot be listed.
+/// Splits a message for one primary into two parts: the fields that messages for other primaries may share with it, and its item
+/// in a list. Returns `None` if the message cannot be part of a list.
 fn split(message: &Map<String, Value>) -> Option<(Map<String, Value>, SubjectList, Value)> {
     let listing = operation_spec(message.get("op")?.as_str()?)?.listing?;
     let mut shared = message.clone();

@@ -1,5 +1,5 @@
-//! JSON without duplicate keys. Of two values of a key, this program would use the last one and another program perhaps the first, so a
-//! filter in front of the queue could be circumvented.
+//! JSON without duplicate keys. If a key had two values, this program would use the last one, and another program perhaps the
+//! first one. A filter in front of the queue could thus be circumvented.
 
 use std::fmt;
 
@@ -76,7 +76,7 @@ impl<'de> Visitor<'de> for ObjectReader {
     }
 }
 
-/// A plain value, or an empty value of the same kind for a nested one.
+/// A value of an object. An empty array or object takes the place of a nested one.
 struct Plain(Value);
 
 /// Reads a JSON object of plain values without duplicate keys. Of nested values, only the kind is kept, which is enough to refuse them

@@ -2,8 +2,8 @@
 //!
 //! Footprints, rechecks and rows name items, and any of them may be forged. Some content names its
 //! owner (`ek_source`, `ek_view`), but a file, a document of a sink and a member of a list cannot.
-//! So an address is first compared with the items that the view makes of this primary: its table,
-//! container, folder or index, and the name or key in it.
+//! So an address is first compared with the items that the view derives from this primary: the
+//! table, container, folder or index, and the name or key in it.
 
 use crate::catalog::{
     ArchivedValues, BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, TableRef,
@@ -18,11 +18,11 @@ use crate::{ItemAddress, Member, Part, Site, sink};
 /// Relation of an address to a primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ownership {
-    /// The current definition of the view makes such an item of this primary.
+    /// The current definition of the view derives an item with such an address from this primary.
     Present,
-    /// An earlier definition may have made it. The owner mark at the site decides.
+    /// An earlier definition may have derived the item. The owner mark at the site decides.
     Former,
-    /// No definition ever made it.
+    /// No definition has ever derived such an item.
     Foreign,
 }
 
@@ -93,7 +93,8 @@ impl OwnershipCheck<'_> {
         }
     }
 
-    /// Whether the current definition of a view makes such an item of this primary.
+    /// Whether the current definition of a view derives an item with such an address from this
+    /// primary.
     fn is_made_by(&self, view: &View, address: &ItemAddress) -> bool {
         // Any of the target's accounts will do: as with keys, the owner mark at the site decides.
         let lies_in = |target: &TargetRef| {
@@ -200,8 +201,8 @@ impl OwnershipCheck<'_> {
         matches!(member.0.as_slice(), [pk, rk, ..] if pk == key.pk.as_str() && rk == key.rk.as_str())
     }
 
-    /// Whether an earlier definition may have made such an item of this primary, as far as the
-    /// address shows.
+    /// Whether an earlier definition may have derived an item with such an address from this
+    /// primary, as far as the address shows.
     fn may_be_former(&self, address: &ItemAddress) -> bool {
         let key = &self.primary.key;
         match (&address.site, &address.part) {

@@ -9,10 +9,10 @@ use super::ConfiguredSecret;
 
 /// Minimum length of a token in characters: it must withstand years of guessing over the network.
 const TOKEN_CHARACTERS: usize = 16;
-/// Minimum number of different characters. Fewer than one in ten thousand random tokens of 16
-/// hexadecimal digits has less.
+/// Minimum number of different characters in a token. Of random tokens of 16 hexadecimal digits,
+/// fewer than one in ten thousand has fewer.
 const DIFFERENT_CHARACTERS: usize = 6;
-/// Minimum number of characters besides well-known words.
+/// Minimum number of characters that remain in a token when well-known words are removed.
 const OTHER_CHARACTERS: usize = 8;
 const WELL_KNOWN: [&str; 12] = [
     "evenkeel",
@@ -32,12 +32,12 @@ const WELL_KNOWN: [&str; 12] = [
 /// `[http]`
 #[derive(Debug, Clone)]
 pub struct HttpSettings {
-    /// Where health, metrics and the dashboard listen.
+    /// The address at which health, metrics and the dashboard are served.
     pub listen: SocketAddr,
     /// The accepted tokens, each with its own name.
     pub tokens: Vec<HttpToken>,
     /// Whether programs on this machine can read without a token on loopback, contents of entities
-    /// included. On any other address no one can.
+    /// included. On any other address a token is always required.
     pub open_reads: bool,
 }
 
@@ -83,8 +83,8 @@ impl HttpSettings {
 }
 
 impl HttpToken {
-    /// Why a token is refused: it can be guessed. Invented tokens are only recognized if they are
-    /// short, repeat themselves, or consist of well-known words.
+    /// The reason to refuse a token that can be guessed. A token that a person invented is
+    /// recognized only if it is short, repetitive, or made of well-known words.
     pub fn refusal(text: &SecretString) -> Option<String> {
         let text = text.expose_secret();
         let characters: Vec<char> = text.chars().collect();

@@ -143,13 +143,13 @@ pub enum SqlSettings {
 pub struct PostgresSettings {
     /// The server's name, or the folder of its socket.
     pub host: String,
-    /// Its port, which is part of the socket's name too.
+    /// The server's port, which is also part of the socket's file name.
     pub port: u16,
-    /// The database.
+    /// The name of the database.
     pub database: String,
     /// The role to sign in as.
     pub user: String,
-    /// Its password; `None` if the server asks for none.
+    /// The role's password; `None` if the server does not require one.
     pub password: Option<ConfiguredSecret>,
     /// Encryption of the connection.
     pub tls: SqlTls,
@@ -158,9 +158,9 @@ pub struct PostgresSettings {
 /// Encryption of a connection to a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SqlTls {
-    /// None, for a server on this machine only.
+    /// The connection is not encrypted. Only for a server on this machine.
     Off,
-    /// TLS, with the server's certificate checked.
+    /// TLS. The server's certificate is checked.
     Verify {
         /// The certificate authorities, in PEM; those of the system if absent.
         ca_file: Option<PathBuf>,
@@ -240,19 +240,21 @@ pub const DEFAULT_MEMORY: u64 = 128 << 20;
 /// `[worker]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerSettings {
-    /// Visibility timeout of a message in work, renewed at half of it. 10 s to 7 days.
+    /// Visibility timeout of a message while its job runs, renewed at half its length. 10 s to 7
+    /// days.
     pub lease: Duration,
-    /// Attempts after which a message is poisoned.
+    /// Number of attempts after which a message is poisoned.
     pub max_dequeue_count: u32,
     /// How long a failed job waits before its next attempt.
     pub retry_delay: Backoff,
     /// A run that takes longer is cancelled and released.
     pub job_timeout: Duration,
-    /// How long after a disturbed pass dropped items are checked again. At least `job_timeout` + 15
-    /// minutes, because the service accepts a request for 15 minutes after it was signed.
+    /// Time from a disturbed pass until the items that it dropped are checked again. At least
+    /// `job_timeout` + 15 minutes, because the service accepts a request for 15 minutes after it
+    /// was signed.
     pub recheck_after: Duration,
-    /// How long after the message was first enqueued transient failures are retried, whatever the
-    /// number of attempts.
+    /// A message is poisoned when its job has failed for this long since its first transient
+    /// failure, and at least `max_dequeue_count` times.
     pub give_up_after: Duration,
     /// How long running jobs may take to end after SIGTERM before they are released.
     pub drain: Duration,
@@ -309,8 +311,8 @@ pub struct PollInterval {
 
 /// Idle recheck queues are polled this many times less often.
 pub const RECHECK_POLL_FACTOR: u32 = 8;
-/// Less than the 30 seconds without an answer from a queue after which a failed request makes a
-/// worker unready.
+/// This is less than 30 seconds: when a queue has not answered for that long, a failed request
+/// makes a worker unready.
 const RECHECK_POLL_MAX: Duration = Duration::from_secs(20);
 
 /// `[[queues]]`
@@ -356,7 +358,7 @@ impl std::fmt::Display for Concurrency {
 /// `[migrate]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct MigrateSettings {
-    /// Whether `run` applies pending migrations itself if they only add.
+    /// Whether `run` applies pending migrations itself if they only add and remove nothing.
     pub auto: bool,
     /// The owner of the recorded views. Views of other owners are never retired.
     pub owner: CatalogOwner,
@@ -432,8 +434,8 @@ impl Default for PaceSettings {
 /// Which accounts are paced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacedAccounts {
-    /// Accounts at Azure's own endpoints, which the published ceilings are about; no emulator and
-    /// no embedded store.
+    /// Accounts at Azure's own endpoints, to which the published ceilings apply, but no emulator
+    /// and no embedded store.
     Azure,
     /// All.
     All,
@@ -468,8 +470,8 @@ impl PaceCeilings {
 }
 
 impl PollInterval {
-    /// The interval for queues whose messages are late by design and have no waiting caller: an
-    /// eighth as often.
+    /// The interval for queues whose messages are late by design and have no waiting caller. Such
+    /// queues are polled an eighth as often.
     #[must_use]
     pub fn for_rechecks(self) -> Self {
         Self {

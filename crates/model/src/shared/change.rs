@@ -17,7 +17,8 @@ pub struct PartChange {
     pub address: ItemAddress,
     /// The write.
     pub write: Edit,
-    /// The owner and the values of properties. Other parts have everything in their address.
+    /// The owner and the values, if the part is a set of properties. For every other part, the address contains all of its
+    /// content.
     pub properties: Option<PropertyChange>,
 }
 
@@ -26,7 +27,7 @@ pub struct PartChange {
 pub struct PropertyChange {
     /// Their owner.
     pub primary: Primary,
-    /// Another owner, from whom they are taken over.
+    /// The former owner, if the properties are taken over from it.
     pub evicts: Option<Primary>,
     /// Their values; empty if they are removed.
     pub values: BTreeMap<String, EdmValue>,
@@ -44,12 +45,12 @@ impl PropertyChange {
 pub enum Edit {
     /// Writes the part.
     Put {
-        /// The token that it must have; `None` if it must be absent.
+        /// The token that the part must have; `None` if the part must be absent.
         over: Option<ETag>,
         /// Its new token.
         token: ETag,
     },
-    /// Removes the part if it has this token. Succeeds if it is absent.
+    /// Removes the part if it has this token. The change also succeeds if the part is absent.
     Drop(ETag),
 }
 
@@ -75,11 +76,11 @@ pub enum ChangeOutcome {
 /// The new state of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DocumentUpdate {
-    /// It does not change.
+    /// The document does not change.
     Unchanged,
-    /// It becomes this entity.
+    /// The document becomes this entity.
     Entity(Entity),
-    /// It is empty and must be deleted.
+    /// The document is empty and must be deleted.
     Deleted,
 }
 

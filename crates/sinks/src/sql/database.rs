@@ -38,9 +38,9 @@ pub(super) trait Database: Send + Sync + 'static {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockWait {
-    /// Up to the timeout of a request.
+    /// A write waits for a lock up to the timeout of a request.
     Long,
-    /// As long as an ordinary transaction takes.
+    /// A write waits for a lock as long as an ordinary transaction takes.
     Short,
 }
 

@@ -19,9 +19,10 @@ const WRITE: &str = "Write Rows";
 const GET: &str = "Read Row";
 const DESCRIBE: &str = "Read Columns";
 const DEFINE: &str = "Define Table";
-/// Maximum number of rows of a batch that fail alone after a long time. Each takes as long as the batch did.
+/// When this many rows of a batch, written one by one, have each failed after a long time, the remaining rows are not tried. Each
+/// such row takes as long as the batch did.
 const SLOW_ALONE: usize = 2;
-/// Time during which the rows of a batch are written alone. Their jobs have already waited for the batch and must not exceed
+/// Maximum time for writing the rows of a batch one by one. Their jobs have already waited for the batch, and must not exceed
 /// `worker.job_timeout`.
 const ALONE: Duration = Duration::from_secs(30);
 const NOT_TRIED: &str = "NotTried";
@@ -62,7 +63,7 @@ impl<D: Database> SqlSink<D> {
         );
         error.code = code.map(String::into_boxed_str);
         if class == ErrorClass::NotFound(Missing::Container) {
-            // Every job would fail alike, which must not poison the backlog, so jobs wait for the table.
+            // Every job would fail in the same way. The backlog must not be poisoned for this, so jobs wait for the table.
             error.withheld = Some(Withheld::TableMissing);
             error.message = format!("{}; `evenkeel migrate up` creates it", error.message).into();
         }
@@ -339,7 +340,7 @@ fn row_of(write: &DocumentWrite) -> SqlRow {
     }
 }
 
-/// Whether a single row failed after a long time, and neither at once nor after the short wait for its lock.
+/// Whether a single row failed after a long time: not at once, and not after the short wait for its lock.
 fn takes_long(error: &DatabaseError) -> bool {
     error.class.is_transient() && error.contention != Some(Contention::Held)
 }

@@ -17,8 +17,8 @@ use evenkeel_model::SinkDocument;
 pub(super) use evenkeel_model::sink::{ROW_KEY as KEY, ROW_VERSION as VERSION, TOMBSTONES};
 use evenkeel_storage::Fields;
 
-/// Maximum distance of two valid versions while an older write may still arrive: a day, in milliseconds. A version further ahead
-/// was not written by evenkeel and is ignored.
+/// While an older write of a row may still arrive, valid versions differ by at most this much: a day, in milliseconds. A version
+/// that is further ahead was not written by evenkeel and is ignored.
 const APART_MS: i64 = 86_400_000;
 
 #[derive(Debug, Clone)]
@@ -45,7 +45,8 @@ impl TableSchema {
             .filter(|(name, _)| *name != KEY && *name != VERSION)
     }
 
-    /// Writes rows from a source (`VALUES (…)`, `SELECT …`) of key, version and these columns. Returns the keys written.
+    /// Writes rows from a source (`VALUES (…)`, `SELECT …`) that gives the key, the version and these columns. Returns the keys
+    /// written.
     pub(super) fn upsert(&self, columns: &BTreeSet<&str>, source: &str) -> String {
         let (mut into, mut set) = (
             format!("{KEY}, {VERSION}"),
@@ -63,7 +64,7 @@ impl TableSchema {
         )
     }
 
-    /// Stores the versions of deleted rows, from a source of collection, key and version.
+    /// Stores the versions of deleted rows. The source gives the collection, key and version of each.
     pub(super) fn entomb(source: &str) -> String {
         format!(
             "INSERT INTO {TOMBSTONES} AS present (collection, key, version) {source} ON CONFLICT (collection, key) DO UPDATE \

@@ -39,7 +39,8 @@ const VALUE: &str = "v";
 /// The place of a value. A value cannot be opened in another place.
 #[derive(Debug, Clone, Copy)]
 pub struct SealedPlace<'a> {
-    /// The entity of the value, in the table with `encrypt`.
+    /// The entity that the value was encrypted for. Its table is the one with `encrypt`, even if the value was copied to another
+    /// table.
     pub home: &'a Primary,
     pub property: &'a str,
 }

@@ -32,9 +32,9 @@ pub(crate) struct JobOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunLimit {
     All,
-    /// Only the first jobs, because an earlier run of more was cut off.
+    /// Only the first jobs may run, because an earlier run of more jobs was cut off.
     First(usize),
-    /// None: the first job has crashed the process in this many runs.
+    /// No job may run: the first job has crashed the process in this many runs.
     Exhausted(u32),
 }
 
@@ -68,9 +68,9 @@ impl RunLimit {
         }
     }
 
-    /// How many jobs run at once next time: no more than in this run, so that a message that is too
-    /// much as a whole does not crash the process again and again. All jobs, once the one job that
-    /// crashes the process has been found.
+    /// Maximum number of jobs that the next delivery runs at once; `None` for all jobs. It is not more than in this
+    /// run, so that a message that is too large as a whole does not crash the process again and again. When the one job
+    /// that crashes the process has been found, all other jobs run.
     fn next(self) -> Option<u32> {
         match self {
             Self::First(jobs) => u32::try_from(jobs).ok(),
@@ -101,8 +101,7 @@ pub(crate) struct BatchDecision {
     /// Position of the first job that was not started.
     not_started: usize,
     run_limit: RunLimit,
-    /// The longest wait after a delivery in which a job ended. Waits grow only with deliveries
-    /// without progress.
+    /// The longest wait after a delivery in which a job ended. Waits grow only with deliveries in which no job ended.
     first_wait: Duration,
     lost: bool,
 }

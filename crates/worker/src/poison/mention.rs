@@ -37,7 +37,7 @@ pub(super) struct Spellings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mention {
     Both,
-    /// The RowKey was found, the PartitionKey was not or cannot be told from other words.
+    /// The RowKey was found. The PartitionKey was not found, or cannot be told from other words.
     RowKey,
     Neither,
 }
@@ -69,8 +69,8 @@ impl Spellings {
         if both { Mention::Both } else { Mention::RowKey }
     }
 
-    /// Adds a text and everything encoded in it. `whole` is whether it is the message itself, not a
-    /// part of it.
+    /// Adds a text and everything encoded in it. `whole` is set if the text is the whole message
+    /// and not a part of it.
     fn add(&mut self, text: String, deep: u8, whole: bool) {
         self.bytes += text.len();
         if self.bytes > MAX_BYTES {
@@ -100,7 +100,7 @@ impl Spellings {
             let read = flate2::read::GzDecoder::new(bytes)
                 .take(limits::EXPANDED_BODY_BYTES as u64 + 1)
                 .read_to_end(&mut expanded);
-            // A broken stream still yields what precedes the break.
+            // A stream that is broken still yields the bytes before the break.
             self.opaque |= whole && (read.is_err() || expanded.len() > limits::EXPANDED_BODY_BYTES);
             if !expanded.is_empty() && !expanded.starts_with(&GZIP) {
                 self.add_bytes(&expanded, deep, whole);
@@ -300,7 +300,7 @@ mod tests {
         let picture = format!(r#"{{"Photo":"{}"}}"#, STANDARD.encode([0xff; 100]));
         assert!(
             !Spellings::of(&picture).opaque,
-            "a value in a text is none of the message's own"
+            "the message itself is text, although a value in it is not"
         );
     }
 

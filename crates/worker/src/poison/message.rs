@@ -15,7 +15,7 @@ use evenkeel_model::{BlobName, ContainerName, QueueName, body, limits};
 /// Container of bodies that do not fit into a poison message.
 pub const BODY_CONTAINER: &str = OWN_CONTAINERS[1];
 const VERSION: u32 = 1;
-/// In bytes. A usual chain of causes has a few hundred.
+/// Maximum length of an error in bytes. A usual chain of causes has a few hundred bytes.
 const ERROR_BYTES: usize = cause::CHAIN_BYTES;
 const TEXT_BYTES: usize = 1_024;
 /// Longest message id. A GUID has 36 characters.
@@ -36,7 +36,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// As in the message, in metrics and on the command line.
+    /// The name of the reason in messages, in metrics and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exhausted => "exhausted",
@@ -91,7 +91,7 @@ impl PoisonError {
 pub struct PoisonMessage {
     pub v: FormatVersion<VERSION>,
     pub reason: Reason,
-    /// With all causes.
+    /// The error with all its causes.
     pub error: String,
     pub step: String,
     pub op: Option<String>,
@@ -108,7 +108,7 @@ pub struct PoisonMessage {
     /// The client's id of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The JSON if the message was plain or Base64, otherwise the text as it was on the queue.
+    /// The JSON text if the message was plain or Base64, otherwise the text as it was on the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
     /// Set if the body did not fit.
@@ -126,7 +126,7 @@ impl PoisonMessage {
     /// Texts from outside are shortened.
     pub fn encode(&self) -> String {
         let mut wire = self.clone();
-        // Cut in the middle, because the root cause is at the end.
+        // The error is cut in the middle, because the root cause is at the end.
         wire.error = quoted::cut(&wire.error, ERROR_BYTES);
         for text in [
             Some(&mut wire.step),
@@ -189,8 +189,9 @@ impl PoisonMessage {
         }
     }
 
-    /// Why no worker of these queues can have written this message; `None` if one can. A message
-    /// that is not forged refers only to its own queues and to the blob of its own body.
+    /// The reason why no worker of these queues can have written this message. `None` if a worker
+    /// can have written it. A message that is not forged refers only to its own queues and to the
+    /// blob of its own body.
     pub fn forged(&self, queues: &[QueueName]) -> Option<String> {
         if !queues.contains(&self.queue) {
             return Some(format!(

@@ -19,16 +19,18 @@ const HIDDEN_MORE: Duration = Duration::from_millis(30);
 const HIDDEN_MOST: Duration = Duration::from_mins(2);
 /// Shortest visibility timeout while messages are only read.
 const READ: Duration = Duration::from_secs(5);
-/// Added for each message in the queue, of which several pages are received at once.
+/// Added for each message in the queue. Several pages are received at once, so this is less than
+/// `HIDDEN_MORE`.
 const READ_MORE: Duration = Duration::from_millis(2);
 const PAGES_AT_ONCE: u64 = 8;
-/// Pause before a queue with hidden messages is asked again.
+/// Pause before a queue with hidden messages is polled again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Most messages that a listing shows again one by one.
+/// Maximum number of messages that a listing shows again one by one.
 pub(super) const SHOWN_AGAIN: u64 = 320;
 
-/// Whether a listing may have hidden this many messages. They then reappear within seconds.
+/// Whether a listing may be the reason that this many messages are hidden. If it is, they reappear
+/// within seconds.
 pub(super) const fn may_be_hidden_by_listing(hidden: u64) -> bool {
     hidden > SHOWN_AGAIN
 }
@@ -47,7 +49,7 @@ impl PagePurpose {
             Self::Handling => (HIDDEN, HIDDEN_MORE),
         };
         let more = more.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
-        // Queues count in whole seconds.
+        // A visibility timeout has whole seconds.
         Duration::from_secs(least.saturating_add(more).min(HIDDEN_MOST).as_secs())
     }
 }
@@ -126,7 +128,7 @@ impl<'q> PoisonPages<'q> {
                 }
             }
             // If some of the requests failed, the messages of the others are returned so that the
-            // caller can show them again. The next call reports a failure that lasts.
+            // caller can show them again. If the failure persists, the next call reports it.
             if let Some(error) = failed.filter(|_| messages.is_empty()) {
                 return Err(error);
             }

@@ -52,9 +52,10 @@ pub(crate) struct ErasureTargets<'s> {
 /// How a poison message relates to erased primaries.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Relevance {
-    /// It is only about erased primaries. With the blobs that it had staged.
+    /// The message is only about erased primaries. The list names the blobs that were staged for
+    /// its job.
     About(Vec<StagedBlob>),
-    /// It is about an erased primary and also about others.
+    /// The message is about an erased primary and also about others.
     Several,
     Unclear,
     Other,
@@ -80,8 +81,8 @@ enum KeyMatch {
 }
 
 impl ErasureTargets<'_> {
-    /// The relevance of a message that was first put at `put`, on the poison queue of this account
-    /// and recheck queue.
+    /// The relevance of a message that was first put at `put`. `account` and `recheck` belong to
+    /// the queue whose poison queue has the message.
     pub(super) fn relevance(
         &self,
         kept: &str,
@@ -140,7 +141,7 @@ impl ErasureTargets<'_> {
         }
     }
 
-    /// For a text that is not a JSON object, or has duplicate fields.
+    /// The relevance of a text that is not a JSON object, or has duplicate fields.
     fn relevance_of_text(&self, kept: &str, is_own: &dyn Fn(&ErasureReach) -> bool) -> Relevance {
         let spellings = Spellings::of(kept);
         let mut jobs = Vec::new();
@@ -157,7 +158,7 @@ impl ErasureTargets<'_> {
         }
     }
 
-    /// For a message that names other primaries and mentions this one.
+    /// The relevance of a message that names other primaries and mentions this one.
     fn at_most_unclear(
         &self,
         spellings: &Spellings,
@@ -278,7 +279,7 @@ impl ErasureTargets<'_> {
                 (Some(found), _) if found != *table => KeyMatch::Other,
                 (Some(_), _) | (None, None) if may_reach => KeyMatch::About,
                 (Some(_), _) => KeyMatch::Other,
-                // A misspelt table.
+                // The name of the table is misspelt.
                 (None, Some(of))
                     if may_reach
                         && named.field == "table"

@@ -51,11 +51,11 @@ pub(super) struct Daemon {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) bare: Account,
     world: SimWorld,
-    /// Read before any job, as in the daemon.
+    /// The secret of seals, which the worker reads before any job, as the daemon does.
     secret: Arc<SealSecret>,
 }
 
-/// How long a forgotten request may still arrive.
+/// `worker.recheck_after`: a request that was sent earlier than this cannot arrive any more.
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
 impl Daemon {
@@ -663,8 +663,8 @@ async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
             found.push(requests_of(&daemon, catalog.clone(), &message).await);
         }
     }
-    // The first sync into one index, a sync that changes nothing, an archive job that takes the
-    // copies along, and a table without views.
+    // The messages are the first sync into one index, a sync that changes nothing, an archive job
+    // that also moves the copies, and jobs of a table without views.
     assert_eq!(
         found,
         [(6, 0), (3, 0), (9, 2), (4, 0)],

@@ -1,4 +1,4 @@
-//! A list in a blob. The whole list is read and written, at its ETag.
+//! A list in a blob. The list is read and written as a whole, and each write is conditional on its ETag.
 
 use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use crate::execute::Failure;
@@ -11,7 +11,7 @@ use evenkeel_storage::{Blob, BlobCondition, BlobStore, BlobUpload, ErrorClass, S
 /// Bytes of a blob that the first request reads. A list of a thousand members fits. These bytes are not counted in
 /// the budget.
 const BEGINNING: u64 = 64 << 10;
-/// A longer list is in memory three times: as read, as changed, and as sent.
+/// Copies of a longer list in memory: as read, as changed, and as sent.
 const COPIES: u64 = 3;
 const ROUNDS: u32 = 10;
 const CONTENT_TYPE: &str = "application/x-ndjson";
@@ -90,8 +90,8 @@ impl ListBlob<'_> {
                 )));
             }
             if length > bytes {
-                // Returned before taking the larger grant, because a waiter must hold nothing of the share (it could
-                // deadlock).
+                // The grant is returned before a larger one is taken: a run that waits for a share while it holds a
+                // part of that share could deadlock.
                 drop((blob, grant.take()));
                 grant = Some(
                     self.memory

@@ -1,7 +1,7 @@
 //! Lanes: lines for the same blob are collected and appended together.
 //!
-//! The writer that holds a lane appends all waiting lines, its own among them, and answers the others. If it is
-//! dropped, the others get no answer and look again, as after any lost answer.
+//! The writer that holds a lane appends all waiting lines, including its own, and answers the other writers. If it is
+//! dropped, the other writers get no answer and look again, as after any lost answer.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,8 @@ use evenkeel_storage::{
     StoreError, Subject, TableOperation, TableStore,
 };
 
-/// Attempts to widen the span in a blob's metadata, or to create a blob, against concurrent writers.
+/// Maximum number of attempts to widen the span in a blob's metadata, or to create a blob, while other writers do the
+/// same.
 const TRIES: u32 = 5;
 
 pub(crate) struct Line {
@@ -180,7 +181,7 @@ impl LogSite<'_> {
                     over: recorded,
                     ..entry
                 }),
-                // The last block that it accepted may be the old append.
+                // The last block that the blob accepted may be the old append.
                 Ok(_) => Ok(AppendResult::Lost),
                 Err(error) => Ok(answer(&self.doing("looking at", &open.blob), error)),
             },
@@ -195,7 +196,7 @@ impl LogSite<'_> {
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else {
             return;
         };
-        // Taken out, so that a dropped future leaves no wrong state behind.
+        // The state is taken out, so that a dropped future does not leave a wrong one behind.
         let mut lane_blob = match self
             .open(current.take(), bytes as u64, Bounds::new(first, last))
             .await
@@ -225,7 +226,8 @@ impl LogSite<'_> {
                 if batch.len() == 1 || !error.is_lost_race() {
                     return reply(batch, &self.doing("recording lines of", self.folder), error);
                 }
-                // One of them has lost a race, and the transaction does not always name it. Write each separately.
+                // One of the lines has lost a race, and the error of the transaction does not always name it. So each
+                // line is written separately.
                 for one in batch {
                     Box::pin(self.write(current, vec![one])).await;
                 }
@@ -273,7 +275,8 @@ impl LogSite<'_> {
             }
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
-                    // The blob has as many blocks as a blob can have. Begin the next one; each line looks again.
+                    // The blob has as many blocks as a blob can have. The next blob begins, and the job of each line
+                    // looks again.
                     *current = self
                         .begin(
                             lane_blob.number + self.target.spread,
@@ -322,10 +325,10 @@ impl LogSite<'_> {
         }
     }
 
-    /// Reads the sources of lines without an earlier record again. A record is deleted when its version has left the
-    /// source. So if the version is still there, no other job has logged it and deleted its record; if it is gone,
-    /// another job may have. Then the new records of such lines are deleted and the result is true: no line of the
-    /// batch is appended.
+    /// Reads the source again for each line that had no record before. A record is deleted when its version has left
+    /// the source. If the version is still in the source, no other job has logged it and deleted its record. If the
+    /// version is gone, another job may have done so. In that case, the new records of such lines are deleted, and the
+    /// result is `true`: no line of the batch may be appended.
     async fn withdraw(
         &self,
         entries: &[&Line],
@@ -345,7 +348,7 @@ impl LogSite<'_> {
         });
         let left: Vec<_> = try_join_all(looks).await?.into_iter().flatten().collect();
         for (key, etag) in &left {
-            // Best effort: the next job that finds a record without a line notices that.
+            // A failure is ignored: the next job that finds a record without a line notices it.
             if let Some(etag) = etag {
                 let removal =
                     TableOperation::Delete((*key).clone(), IfMatch::Matches(etag.clone()));

@@ -75,7 +75,7 @@ enum CopiedBy {
         /// The copy as it was sent, if nothing was there before.
         inserted: Option<Box<Entity>>,
     },
-    /// Another delivery, which may have continued to the delete.
+    /// Another delivery, which may already have sent the delete of the source.
     AnotherDelivery,
 }
 
@@ -92,8 +92,8 @@ impl Progress {
             .is_some_and(|held| held.version == *version && held.is_own())
     }
 
-    /// Records that this version is copied. Without `by`, the known writer of the copy stays. An unanswered delete
-    /// stays unanswered.
+    /// Records that this version is copied. If `by` is `None`, the known writer of the copy does not change. An
+    /// unanswered delete stays unanswered.
     fn copied(&mut self, version: ETag, by: Option<CopiedBy>) {
         let before = |held: HeldCopy| (held.version == version).then_some(held.by);
         let (before, is_unanswered) = match std::mem::replace(self, Self::Reading) {
@@ -197,8 +197,8 @@ impl<'e> Relocation<'e> {
     pub(crate) async fn run(mut self, if_match: Option<&ETag>) -> Result<Outcome, Failure> {
         let ended = self.relocate(if_match).await;
         if ended.is_err() && self.source_delete_impossible() {
-            // Best effort: otherwise the next delivery cannot tell an entity that changed meanwhile from one created
-            // anew, and leaves it alone.
+            // A failure is ignored. In that case the next delivery cannot tell an entity that changed meanwhile from
+            // one created anew, and leaves it alone.
             drop(self.target.reopen(&self.delivery.stamp).await);
         }
         let skipped = ended?;
@@ -295,7 +295,8 @@ impl<'e> Relocation<'e> {
             match change {
                 Some(change) => {
                     let ended = self.target.commit(&found, &change).await?;
-                    // The copy that exists then may be another delivery's, which may have continued to the delete.
+                    // After a lost or unanswered write, the existing copy may be from another delivery, which may
+                    // already have sent the delete of the source.
                     if matches!(ended, Commit::Lost | Commit::Unanswered) {
                         continue;
                     }
@@ -310,7 +311,7 @@ impl<'e> Relocation<'e> {
                         self.target.settle().await?;
                     }
                 }
-                // A try that got no answer, or crashed before the copy had its items, has written the copy.
+                // An earlier attempt has written the copy. It got no answer, or crashed before the copy had its items.
                 None => self.target.sync_existing(&found).await?,
             }
             self.progress.copied(row.etag.clone(), by);
@@ -337,7 +338,7 @@ impl<'e> Relocation<'e> {
     }
 
     /// Marks a copy as shared if it replaces another job's copy of the same version, because that job may be about to
-    /// delete by it.
+    /// delete the source because of its copy.
     fn mark_if_same_version(&self, copy: Entity, found: Option<&Row>) -> Entity {
         let is_the_same = found.is_some_and(|found| {
             found
@@ -352,8 +353,8 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// The copy that this job has brought there, with those values encrypted again whose data key was erased since.
-    /// `None` if all can be decrypted, or if the copy is another job's by now.
+    /// The copy that this job has written, with the values encrypted again whose data key has been erased since. `None`
+    /// if all values can be decrypted, or if the copy belongs to another job by now.
     fn sealed_again(&self, copy: &Entity, found: &Observation, version: &ETag) -> Option<Change> {
         let (key, table) = (&self.first_key.as_ref()?.key, self.target.table()?);
         let found = found
@@ -364,7 +365,7 @@ impl<'e> Relocation<'e> {
             .encryption()
             .sealed_otherwise(table, key, &found.entity, copy)?;
         let sealed = found.entity.clone().merged(&sealed);
-        // Another run may be about to delete by this copy.
+        // Another run may be about to delete the source because of this copy.
         let sealed = if self.progress.is_own_at(version) {
             sealed
         } else {
@@ -416,9 +417,10 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// Deletes the copy of an entity that has changed since and stays, because it was never archived or moved. The
-    /// copy stays if it has replaced another one: if that were written back, a `restore` that had read it would see
-    /// it as newer. The copy also stays if it was changed, and in a log. Returns whether nothing is left to delete.
+    /// Deletes the copy of an entity that has changed since it was copied and now stays in the source, because the
+    /// entity was never archived or moved. The copy is kept if it has replaced an older copy: if the older copy were
+    /// written back, a `restore` that had read it would see it as newer. The copy is also kept if it was changed, or if
+    /// the target is a log. Returns whether nothing is left to delete.
     async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
         let may_delete =
@@ -441,9 +443,9 @@ impl<'e> Relocation<'e> {
         Ok(matches!(ended, Commit::Closed | Commit::Committed))
     }
 
-    /// Marks another run's copy as shared before this run deletes by it. The other run may still be at work, and then
-    /// does not overwrite the copy with a version that it reads later. (A log keeps every version, and its record is
-    /// deleted with the source.)
+    /// Marks another run's copy as shared before this run deletes the source because of that copy. If the other run
+    /// still works, the mark keeps it from overwriting the copy with a version that it reads later. (A log keeps every
+    /// version, and its record is deleted with the source.)
     fn mark_shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
         if self.progress.is_own_at(version) || self.target.rules().keeps_every_version {
             return None;
@@ -516,8 +518,8 @@ impl<'e> Relocation<'e> {
             && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
 
-    /// Whether a client has changed the moved entity since this job brought it there. A source that has changed, too,
-    /// must not overwrite it.
+    /// Whether a client has changed the moved entity since this job brought it there. If the source has changed as
+    /// well, it must not overwrite the moved entity.
     fn is_written_on(&self, found: Option<&Row>) -> bool {
         self.target.rules().rejects_others && found.is_some_and(|row| !is_as_left(&row.entity))
     }
@@ -548,8 +550,9 @@ impl<'e> Relocation<'e> {
     }
 
     /// Whether this run has copied the source itself and got the answer, and no delete request of its own for that
-    /// version can have been executed. (A copy that it found is another delivery's, which may have continued to the
-    /// delete. A delivery that found this run's copy may have done so, too, but marks the copy as shared.)
+    /// version can have been executed. (If this run found a copy, another delivery wrote it and may already have sent
+    /// the delete. A delivery that found this run's copy may have sent the delete, too, but it marks the copy as
+    /// shared.)
     fn source_delete_impossible(&self) -> bool {
         self.progress.held().is_some_and(HeldCopy::is_own)
             // A commit may fail after its delete was executed, and the progress does not record that.
@@ -562,8 +565,8 @@ impl<'e> Relocation<'e> {
         found: Option<&Row>,
         demands: SourceDemands<'_>,
     ) -> Result<CopyDecision, Failure> {
-        // The ETag is always compared with the version that is to go, because a version changed since is not the one
-        // that the job names.
+        // The ETag is always compared with the version that is to be deleted. If the entity has changed since, its
+        // version is not the one that the job names.
         if let Some(expected) = demands.if_match.filter(|expected| **expected != row.etag) {
             return Ok(CopyDecision::Skip(format!(
                 "if_match: the entity is at {}, not at {expected}",

@@ -54,7 +54,7 @@ const MAX_OVERHEAD_BYTES: usize = 8_192 + 3 * carries::MAX_UNITS;
 /// This many items always fit, because none takes 16 KiB: a member has at most 2,048 UTF-16 units in a blob with a name
 /// of 1,024, and a contribution to a group 4,096.
 const ALWAYS_FITTING_ITEMS: usize = 60;
-/// Upper limit on the UTF-16 units of an ETag that an item will get, with quotes and escapes.
+/// Upper limit on the UTF-16 units of an ETag that an item gets later, with quotes and escapes.
 const ETAG_UNITS: usize = 96;
 const TOKEN_UNITS: usize = 16;
 
@@ -62,15 +62,15 @@ const TOKEN_UNITS: usize = 16;
 pub struct Footprint {
     pub settled: Settled,
     pub items: BTreeMap<ItemAddress, Entry>,
-    /// Until when an unanswered insert may still arrive.
+    /// Time until which an unanswered insert may still arrive.
     pub tainted_until: Option<Timestamp>,
-    /// Primaries that also want the keys of some items, or that held a key whose takeover is under way.
+    /// Primaries that also need the keys of some items, or that held a key whose takeover is under way.
     pub contenders: Contenders,
     pub carries: Carries,
     /// The version of the last announced writes of documents; 0 before any. See `next_version`.
     pub version: i64,
-    /// It was read without a valid seal, and has rows or blobs that were not looked at since. It is then written
-    /// without a seal.
+    /// The footprint was read without a valid seal, and has rows or blobs that were not looked at since. Such a
+    /// footprint is written without a seal.
     pub unproven: bool,
 }
 
@@ -119,13 +119,13 @@ pub enum FootprintError {
 /// The part of a footprint that does not fit into one entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// The items. This lasts until some of them go.
+    /// The list of items has no room. This lasts until some items are dropped.
     Items,
-    /// The ranges that still need a carry. This lasts until their carries are done.
+    /// The list of ranges that still need a carry has no room. This lasts until their carries are done.
     Ranges,
 }
 
-/// An item as the list has it: a JSON array of these fields in this order, because names would take a fifth of the
+/// An item in the form of the stored list: a JSON array of these fields in this order. Names would take a fifth of the
 /// entity.
 #[derive(Deserialize)]
 #[serde(from = "WirePositions")]
@@ -181,7 +181,7 @@ impl Serialize for WireItem {
     }
 }
 
-/// The contenders alone, of the entity that records a footprint; `None` if it has none, or no room for them.
+/// Reduces the entity that records a footprint to its contenders. `None` if it has none, or no room for them.
 pub(crate) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
     entity.properties.retain(|name, _| name == CONTENDERS);
     (!entity.properties.is_empty()).then_some(entity)
@@ -207,8 +207,8 @@ pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     (key(&named) == footprint.key).then_some(named.key)
 }
 
-/// The primary's partition key as its footprint's key shows it, and whether it may be a hash. A key that is not hashed
-/// can look like a hash, too.
+/// The primary's partition key as it is in the footprint's key, and whether it may be a hash. A key that is not hashed
+/// may look like a hash, too.
 fn shown_partition_key<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
     let pk = footprint
         .pk

@@ -24,7 +24,7 @@ pub struct AlreadyReported;
 pub struct DeclaredKind<P> {
     /// The kind.
     pub kind: ViewKind<P>,
-    /// What happens if two primaries want one key, if the section says so.
+    /// What happens when two primaries need the same key. `None` if the section does not set it.
     pub on_conflict: Option<OnConflict>,
     /// Completes a setting whose default depends on the source.
     pub complete: Option<CompleteKind>,
@@ -37,7 +37,7 @@ pub type CompleteKind = fn(ViewKind, &TableRef) -> ViewKind;
 pub type ReadKind<S> = fn(&S) -> Option<DeclaredKind<<S as ViewSection>::Target>>;
 
 impl<P> DeclaredKind<P> {
-    /// A kind without `on_conflict` and without such a default.
+    /// A kind without `on_conflict` and without a setting whose default depends on the source.
     pub(super) fn new(kind: impl Into<ViewKind<P>>) -> Self {
         Self {
             kind: kind.into(),
@@ -70,7 +70,8 @@ pub trait ViewSection {
     fn error(&self, key: &str, message: impl Display);
     /// Reports a mistake at a name within the table of a key.
     fn error_in(&self, key: &'static str, name: &str, message: impl Display);
-    /// Stops the search for unknown keys after a mistake that leaves the valid keys open.
+    /// Stops the search for unknown keys. Called after a mistake that makes it unclear which keys
+    /// are valid.
     fn ignore_unknown_keys(&self);
     /// A required text, parsed by its type. `expected` describes it in the message if it is
     /// missing.
@@ -114,9 +115,9 @@ pub trait ViewSection {
     fn account(&self, why: &str) -> Result<Option<AccountName>, AlreadyReported>;
     /// The key `account` or `accounts`.
     fn accounts(&self) -> Result<Option<AccountSet>, AlreadyReported>;
-    /// The key `sink`: the name of a declared sink, and the settings that `of` takes from it.
-    /// `wanted` describes the right kind of sink and its declaration for the message. A sink that
-    /// was reported as wrong gives no settings.
+    /// The key `sink`. Returns the name of the declared sink and the settings that `of` takes from
+    /// it. `wanted` describes the expected kind of sink and its declaration, for the message. If a
+    /// mistake in the sink was already reported, the settings are `None`.
     fn sink<R>(
         &self,
         wanted: (&str, &str),

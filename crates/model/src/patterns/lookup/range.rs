@@ -12,13 +12,13 @@ use super::span::behind;
 use super::spelling;
 use super::term::{Meaning, Term, TermOp};
 
-/// Bounds on the text of a field: the first text, the one behind the last, and a prefix.
+/// Bounds on the text of a field: the first text, the text after the last one, and a prefix.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TextBounds {
     pub(super) from: Option<String>,
     pub(super) before: Option<String>,
     pub(super) prefix: Prefix,
-    /// Bounds that each row within the others is checked for.
+    /// Bounds that are checked for each row within the other bounds.
     pub(super) moments: Vec<MomentBound>,
 }
 
@@ -80,8 +80,8 @@ impl KeyField<'_> {
                         .max()
                         .and_then(|last| behind(&last));
                 }
-                // A later moment has a smaller text: "at least T" means at most its text. Nothing
-                // is behind the text of the first moment.
+                // A later moment has a smaller text, so "at least T" means at most the text of T.
+                // No text follows that of the first moment.
                 (TermOp::AtLeast, Order::Reversed) => {
                     bounds.before = behind_ticks(&self.text(&moment(term)?.into())?);
                 }
@@ -208,7 +208,7 @@ fn moment(term: &Term) -> Result<EdmDateTime, String> {
     )
 }
 
-/// The inverted ticks behind these; `None` behind the last ones.
+/// The inverted ticks that follow these. `None` after the last ones.
 fn behind_ticks(text: &str) -> Option<String> {
     let moment = from_inverted_ticks(text)?;
     EdmDateTime::from_ticks(moment.ticks() - 1)
@@ -274,7 +274,7 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
     Ok(order)
 }
 
-/// A part of a key that is made to be sorted, but supports no range lookup.
+/// A part of a key whose form is meant for sorting, but which supports no range lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnorderedKeyPart {
     /// The property.
@@ -283,10 +283,10 @@ pub struct UnorderedKeyPart {
     pub problem: String,
 }
 
-/// The first part of a key that is made to be sorted, but supports no range lookup: a date that
-/// does not begin with its year, or a filter of numbers or moments behind one that keeps no order.
-/// A hash, a bucket, or a date that begins with a time of day spreads rows on purpose and is no
-/// such part.
+/// The first part of a key whose form is meant for sorting, but which supports no range lookup: a
+/// date that does not begin with its year, or a filter of numbers or moments that follows a filter
+/// that does not keep the order. A hash, a bucket, or a date that begins with a time of day spreads
+/// rows on purpose and is not such a part.
 pub fn unordered_key_part(template: &Template) -> Option<UnorderedKeyPart> {
     let is_meant = |field: &&Field| {
         field.filters().iter().any(|filter| match filter {
@@ -322,7 +322,7 @@ pub fn unordered_key_part(template: &Template) -> Option<UnorderedKeyPart> {
     })
 }
 
-/// Whether a strftime format has a year, behind a day or month.
+/// Whether a strftime format has a year that follows a day or month.
 fn begins_with_day_or_month(format: &str) -> bool {
     let directives: Vec<char> = format
         .split('%')

@@ -14,7 +14,7 @@ pub enum Span {
     Between {
         /// The first key.
         from: Option<Key>,
-        /// The key behind the last.
+        /// The key after the last one.
         before: Option<Key>,
     },
 }
@@ -80,7 +80,7 @@ pub struct KeyRange {
 pub(super) struct KeyCheck {
     /// The prefix of the key.
     pub(super) prefix: Prefix,
-    /// Where the text begins that `moments` are bounds of.
+    /// The position at which the text begins that `moments` are bounds of.
     pub(super) at: usize,
     pub(super) moments: Vec<MomentBound>,
     /// The text before that position, without its buckets.
@@ -122,16 +122,16 @@ impl KeyRange {
         )
     }
 
-    /// Whether a key that passed the [filter](Self::filter) belongs to the lookup. It does not if
-    /// it passed only because the end of a prefix is approximate, other texts sort between the
-    /// spellings of a prefix, or a bound differs for moments and for texts. All other bounds are
-    /// left to the store, which has an order of its own.
+    /// Whether a key that passed the [filter](Self::filter) belongs to the lookup. It does not
+    /// belong if it passed the filter only because the end of a prefix is approximate, because
+    /// other texts sort between the spellings of a prefix, or because a bound differs for moments
+    /// and for texts. All other bounds are left to the store, which has an order of its own.
     pub fn accepts(&self, key: &EntityKey) -> bool {
         self.partition_check.holds(key.pk.as_str()) && self.row_check.holds(key.rk.as_str())
     }
 
-    /// A key of the range without its buckets, which is the same in all ranges that differ only in
-    /// a bucket. `None` if no bucket is unknown.
+    /// A key of the range, with the buckets removed from it. Keys of ranges that differ only in a
+    /// bucket are then equal. `None` if every bucket is known.
     pub fn without_buckets(&self, key: &EntityKey) -> Option<EntityKey> {
         let [pk, rk] = [(&self.partition_check, &key.pk), (&self.row_check, &key.rk)]
             .map(|(check, key)| check.without_buckets(key.as_str()));
@@ -147,8 +147,8 @@ impl KeyRange {
         self.is_bucket
     }
 
-    /// The key by which the rows of several ranges are merged: without the part in which the ranges
-    /// differ, so that buckets do not affect the order. Rows of one range are in this order
+    /// The key by which the rows of several ranges are merged. It lacks the part in which the
+    /// ranges differ, so that buckets do not affect the order. Rows of one range are in this order
     /// already.
     pub fn merge_key<'a>(&self, key: &'a EntityKey) -> (&'a str, &'a str) {
         let (pk, rk) = (key.pk.as_str(), key.rk.as_str());
@@ -163,11 +163,11 @@ impl KeyRange {
     }
 }
 
-/// A key behind every key with this prefix, as near as possible; `None` if there is none.
+/// The nearest possible key that sorts after every key with this prefix. `None` if there is none.
 ///
 /// The last character is raised to the next one that is legal in keys. From U+D800 on the orders of
 /// the service (UTF-16) and the embedded store (UTF-8) differ, so an earlier character is raised
-/// instead, which lets in keys without the prefix.
+/// instead, and the range then includes some keys without the prefix.
 pub(in crate::patterns) fn behind(prefix: &str) -> Option<String> {
     const LAST_COMMON: char = '\u{d7fe}';
     let mut chars: Vec<char> = prefix.chars().collect();
