@@ -426,7 +426,7 @@ mod tests {
         assert!(error.to_string().contains("EVENKEEL_LOG"), "{error}");
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert!(
-            cause.starts_with("\"evenkeel=loud\" is no level") && cause.contains("\"loud\""),
+            cause.starts_with("\"evenkeel=loud\" is not a log level") && cause.contains("\"loud\""),
             "{cause}"
         );
         let error =

@@ -591,7 +591,7 @@ async fn the_error_about_a_list_of_a_changed_view_does_not_advise_to_retire_it()
         assert_eq!(failure.class, FailureClass::Permanent);
         let chain = failure.chain();
         assert!(
-            chain.contains(says) && chain.contains("the list of view old_list"),
+            chain.contains(says) && chain.contains("list of view old_list"),
             "{chain}"
         );
         assert!(

@@ -165,7 +165,7 @@ mod tests {
                 && view.contains("\"manager_{RowKey|bucket:4}\""),
             "{view}"
         );
-        assert!(of("Employees", Some("Sales"), 3_500.0).contains("your own"));
+        assert!(of("Employees", Some("Sales"), 3_500.0).contains("those of your application"));
         assert!(
             of("EvenkeelFootprints", Some("Employees~Sales"), 3_500.0)
                 .contains("footprints of one partition of Employees")
