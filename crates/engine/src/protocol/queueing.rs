@@ -18,7 +18,7 @@ use evenkeel_model::{ItemAddress, QueueName, body, limits};
 use evenkeel_storage::{QueueStore, Ttl};
 
 /// A tombstone may be written this long after its recheck was queued: the close follows the queueing, possibly a round
-/// later, and by another service's clock. The recheck is delayed by the same time.
+/// later, and by another service's clock. So every recheck is due this much later than `recheck_after`.
 pub(crate) const SERVED_MARGIN: Duration = Duration::from_secs(90);
 /// A recheck that a run has queued serves its later rounds for this long.
 const RECHECK_REUSE: Duration = Duration::from_secs(30);
