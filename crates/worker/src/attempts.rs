@@ -6,8 +6,8 @@
 //!
 //! | delivery | note |
 //! | --- | --- |
-//! | the only one that is unaccounted for | `begun` is set to 1 by the first renewal; this costs no request |
-//! | a further one | `begun` + 1, by a request of its own before the run |
+//! | no earlier one is unaccounted for | `begun` is set to 1 by the first renewal; this costs no request |
+//! | an earlier one is unaccounted for | `begun` + 1, by a request of its own before the run |
 //! | ended in order, not the job's fault | `free` + 1; after a transient failure `failing` is updated too |
 //! | ended in a panic or a timeout | `begun` as during the run, `ended` + 1 |
 //! | saved its progress | all earlier deliveries are written off; a batch keeps how many of its jobs run at once |

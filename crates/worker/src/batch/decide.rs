@@ -1,11 +1,18 @@
-//! Decides the settlement of a batch from the outcomes of its jobs. Pure.
+//! Decides how many jobs of a message a delivery may run, and the settlement of a batch from the
+//! outcomes of its jobs. Pure.
+//!
+//! A job is final if it is done, skipped or poisoned.
 //!
 //! | jobs | message |
 //! |---|---|
 //! | all are final | deleted, after the poison messages of the failed jobs were put |
-//! | some are final | released with only the jobs that are left; no attempt is charged |
-//! | some were not started | released at once with the jobs that are left; those that were not started come first |
-//! | none is final | like a single job: the outcome with the greatest weight decides |
+//! | some are final | released with only the jobs that are left, those that were not started first; no attempt is charged |
+//! | none is final, some were started and some were not, and no job panicked, timed out or was given up | the same |
+//! | none is final, otherwise | released unchanged: the attempt is that of the outcome with the greatest weight |
+//! | the lease was lost | none: another receiver has it |
+//!
+//! The delay is the shortest of the jobs that are left. It is zero if progress is saved and jobs
+//! remain that were not started.
 
 use std::time::Duration;
 
@@ -28,7 +35,7 @@ pub(crate) struct JobOutcome {
     pub(crate) end: RunOutcome,
 }
 
-/// How many jobs of a message this delivery may run.
+/// How many jobs of a message this delivery may run. A single job is a batch of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunLimit {
     All,
@@ -101,15 +108,15 @@ pub(crate) struct BatchDecision {
     /// Position of the first job that was not started.
     not_started: usize,
     run_limit: RunLimit,
-    /// The longest wait after a delivery in which a job ended. Waits grow only with deliveries
-    /// without progress.
+    /// The delay of a first retry. No delay is longer after a delivery in which a job ended, because
+    /// delays grow only with deliveries that make no progress.
     first_wait: Duration,
     lost: bool,
 }
 
 impl BatchDecision {
-    /// `ends` holds the outcomes of the jobs that were started, which are the first ones of the
-    /// batch.
+    /// `ends` holds the outcomes of the first jobs of the batch: of those that were started, or of
+    /// all if the message would expire before its next delivery.
     pub(crate) fn of(
         ends: &[JobOutcome],
         run_limit: RunLimit,
