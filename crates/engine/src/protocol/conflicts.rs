@@ -159,13 +159,13 @@ pub(crate) struct ConflictTracker {
     /// The next round begins without a pause, because nothing competed with this one for its primary. It closed, found
     /// items that must be looked at first, brought holders in step, or only failed to add a contender to a holder's
     /// footprint.
-    pub(crate) no_race_lost: bool,
+    pub(crate) begin_at_once: bool,
 }
 
 impl ConflictTracker {
     pub(crate) fn look_first_at(&mut self, items: BTreeSet<ItemAddress>) {
         self.touched.extend(items);
-        self.no_race_lost = true;
+        self.begin_at_once = true;
     }
 
     pub(crate) fn of(touched: BTreeSet<ItemAddress>) -> Self {
@@ -244,7 +244,7 @@ pub(crate) async fn resolve(
             any_lost |= lost;
         }
     }
-    tracker.no_race_lost = any_lost || !holders.is_empty();
+    tracker.begin_at_once = any_lost || !holders.is_empty();
     Ok(if !holders.is_empty() {
         Resolution::Holders(holders)
     } else if any_lost {

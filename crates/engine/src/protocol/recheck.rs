@@ -34,11 +34,12 @@ pub(crate) async fn run(
 ) -> Result<Summary, Failure> {
     let looked = look(&mut reconciler).await;
     let taken = looked.as_ref().err().and_then(conflicts::digest);
-    let wrote_nothing = match &looked {
+    let may_have_written_nothing = match &looked {
         Ok(()) => reconciler.summary().changes.is_empty(),
         Err(failure) => failure.class == FailureClass::Permanent,
     };
-    if wrote_nothing && delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {
+    if may_have_written_nothing && delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck()
+    {
         queue_whole_recheck(reconciler.scope(), taken.as_deref()).await?;
     }
     match looked {

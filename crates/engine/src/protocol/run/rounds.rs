@@ -57,7 +57,7 @@ impl Pass<'_> {
             ));
         }
         let Env { clock, rng, .. } = self.scope.env;
-        if lost > 0 && !self.tracker.no_race_lost {
+        if lost > 0 && !self.tracker.begin_at_once {
             let wait = pause(
                 lost,
                 clock.monotonic().saturating_sub(self.round_began),
