@@ -165,8 +165,8 @@ pub(crate) enum Settlement {
 pub(crate) struct JobProgress {
     pub(crate) fields: Map<String, Value>,
     pub(crate) delay: Duration,
-    /// How many jobs of a batch may run at once from now on; `None` for all.
-    pub(crate) at_once: Option<u32>,
+    /// How many jobs of a batch each later delivery may run; `None` for all.
+    pub(crate) jobs_per_delivery: Option<u32>,
     /// The transient failures of a batch of which no job ended.
     pub(crate) failing: Option<TransientFailures>,
 }
@@ -176,7 +176,7 @@ impl From<Map<String, Value>> for JobProgress {
         Self {
             fields,
             delay: Duration::ZERO,
-            at_once: None,
+            jobs_per_delivery: None,
             failing: None,
         }
     }

@@ -134,7 +134,7 @@ impl OpenDelivery<'_> {
             .facts
             .decoded
             .deliveries
-            .advanced(progress.at_once, progress.failing);
+            .advanced(progress.jobs_per_delivery, progress.failing);
         let Some(text) = self
             .lease
             .text()
