@@ -56,7 +56,8 @@ pub struct Delivery {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Done(Summary),
-    /// Nothing was done, because a condition of the job is unmet or a later change has overtaken it.
+    /// The job did not do what it asks for, because a condition is unmet or a later change has overtaken it. A skipped
+    /// relocation may leave a copy at its target.
     Skipped {
         reason: String,
         /// Changes made by the reconcile, which follows in any case.
@@ -94,7 +95,8 @@ pub struct Summary {
     pub further: usize,
     /// How many of the changes were made by passes over other primaries: followers, and holders of wanted keys.
     pub others: usize,
-    /// Rounds beyond the first. Each followed a lost race.
+    /// Rounds beyond the first. Each followed a lost race, items that had to be looked at first or were left to the
+    /// next round, or passes over holders of wanted keys.
     pub extra_rounds: u32,
     /// Time from the primary's last write until everything derived from it was in step. `None` if it is unknown, if
     /// everything was in step before, and for runs over many primaries.

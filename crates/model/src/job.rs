@@ -132,7 +132,7 @@ pub struct Note {
     /// Of `begun`, those that panicked or timed out, and so did not end the process.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ended: u32,
-    /// Maximum number of jobs of a batch that run at once, reduced because an earlier run with more did not end; absent for no limit.
+    /// Maximum number of jobs of a batch that one delivery runs, reduced because an earlier run with more did not end; absent for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<u32>,
     /// Transient failures since the message was put or last saved progress; absent if there were none.

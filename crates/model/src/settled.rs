@@ -2,7 +2,7 @@
 //!
 //! | `Settled` | meaning |
 //! |---|---|
-//! | absent | no pass has closed, or the last one could not reach every store |
+//! | absent | no pass has closed, one is at work, or the last one left something out of step |
 //! | `at ETAG` | everything derived from the primary is in step with this version |
 //! | `waiting at ETAG` | as `at ETAG`, except for properties of entities that do not exist |
 //! | `absent` | the primary and everything derived from it are gone |
@@ -25,7 +25,8 @@ pub const FINGERPRINT: &str = "Fingerprint";
 /// The state of the primary at the last closed pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Settled {
-    /// No pass has closed, or the last one could not reach every store.
+    /// No pass has closed, one is at work or was cut off, or the last one left something out of step: a taken key, a
+    /// view that cannot derive, an entity that follows from it, or an item for the next round.
     #[default]
     Never,
     /// The primary was absent.

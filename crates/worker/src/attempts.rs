@@ -6,11 +6,11 @@
 //!
 //! | delivery | note |
 //! | --- | --- |
-//! | the only one that is unaccounted for | `begun` is set to 1 by the first renewal; this costs no request |
-//! | a further one | `begun` + 1, by a request of its own before the run |
+//! | no earlier one is unaccounted for | `begun` is set to 1 by the first renewal; this costs no request |
+//! | an earlier one is unaccounted for | `begun` + 1, by a request of its own before the run |
 //! | ended in order, not the job's fault | `free` + 1; after a transient failure `failing` is updated too |
 //! | ended in a panic or a timeout | `begun` as during the run, `ended` + 1 |
-//! | saved its progress | all earlier deliveries are written off; a batch keeps how many of its jobs run at once |
+//! | saved its progress | all earlier deliveries are written off; a batch keeps how many of its jobs a delivery may run (`at_once`) |
 //!
 //! A run that crashes the process within the first half of its first lease leaves no record. Such a
 //! message is poisoned after one run more than `max_dequeue_count`. No message is poisoned after
@@ -124,7 +124,7 @@ impl Deliveries {
     /// The note after a delivery that saved its progress. Counting starts again from there.
     pub(crate) fn advanced(
         &self,
-        at_once: Option<u32>,
+        jobs_per_delivery: Option<u32>,
         failing: Option<TransientFailures>,
     ) -> Note {
         Note {
@@ -132,12 +132,12 @@ impl Deliveries {
             free: self.count,
             begun: 0,
             ended: 0,
-            at_once,
+            at_once: jobs_per_delivery,
             failing,
         }
     }
 
-    pub(crate) const fn at_once(&self) -> Option<u32> {
+    pub(crate) const fn jobs_per_delivery(&self) -> Option<u32> {
         self.note.at_once
     }
 }

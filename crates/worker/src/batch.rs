@@ -12,8 +12,8 @@
 //!
 //! A job that crashes the process must not take its whole batch to the poison queue. So after a run
 //! that was cut off, half of the jobs run, then a quarter, until a single one is left. That one is
-//! given up, and the others continue together. The message records how many run at once while this is
-//! less than all.
+//! given up, and the others continue together. The message records how many a delivery may run while
+//! this is less than all.
 
 mod decide;
 

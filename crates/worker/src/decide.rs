@@ -5,17 +5,20 @@
 //! |---|---|---|
 //! | done, skipped | delete | – |
 //! | advanced | release with its progress in the message, visible at once | no |
-//! | permanent, undecodable | poison | – |
+//! | permanent failure, message rejected (undecodable, unknown, not allowed) | poison | – |
 //! | transient | release with a growing delay; poison (exhausted) after it failed long enough and often enough | no |
 //! | a request was withheld, outdated catalog | release with a growing delay | no |
-//! | drain | release, visible at once | no |
+//! | drain, job of a batch that was not started | release, visible at once | no |
 //! | lease expired | release with a growing delay | no |
 //! | the run could not be recorded | release with a growing delay | no |
 //! | too many jobs wait for the key | release with the first delay | no |
 //! | timeout | release with a growing delay; poison (exhausted) after the last attempt | yes, unless a store refuses all requests |
 //! | panic | release with a growing delay; poison (exhausted) after the last attempt | yes |
 //! | attempts used up before the run (crashes) | poison (exhausted) | – |
-//! | lease lost | none: another receiver has it | yes, the service counted it |
+//! | lease lost | none: another receiver has it | yes, if the message records that a run began |
+//!
+//! A message that would expire before a worker sees it again is poisoned (expired) instead of
+//! released.
 //!
 //! A timeout counts because a run that hangs cannot be told from a slow one, and each holds a slot
 //! for its whole length. If timeouts were written off, a job that hangs would be retried until its
@@ -162,8 +165,8 @@ pub(crate) enum Settlement {
 pub(crate) struct JobProgress {
     pub(crate) fields: Map<String, Value>,
     pub(crate) delay: Duration,
-    /// How many jobs of a batch may run at once from now on; `None` for all.
-    pub(crate) at_once: Option<u32>,
+    /// How many jobs of a batch each later delivery may run; `None` for all.
+    pub(crate) jobs_per_delivery: Option<u32>,
     /// The transient failures of a batch of which no job ended.
     pub(crate) failing: Option<TransientFailures>,
 }
@@ -173,7 +176,7 @@ impl From<Map<String, Value>> for JobProgress {
         Self {
             fields,
             delay: Duration::ZERO,
-            at_once: None,
+            jobs_per_delivery: None,
             failing: None,
         }
     }
@@ -208,8 +211,9 @@ pub(crate) struct PoisonVerdict {
     pub(crate) attempt: Attempt,
 }
 
-/// A message may be visible for this long before a worker polls: twice the default of `poll.max`. A
-/// message that expires within this time would be lost.
+/// A message may be visible for this long before a worker receives it. An idle worker polls every
+/// `poll.max`, by default 1.5 s; the rest is a margin. A message that expires within this time would
+/// be lost.
 pub(crate) const UNSEEN: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -> Settlement {

@@ -134,7 +134,7 @@ impl OpenDelivery<'_> {
             .facts
             .decoded
             .deliveries
-            .advanced(progress.at_once, progress.failing);
+            .advanced(progress.jobs_per_delivery, progress.failing);
         let Some(text) = self
             .lease
             .text()
@@ -242,8 +242,8 @@ impl OpenDelivery<'_> {
 }
 
 impl DeliveryFacts<'_> {
-    /// Gives up exhausted work before its poison message is put. Returns whether the poison message
-    /// may be put.
+    /// Gives up exhausted or expired work before its poison message is put. Returns whether the
+    /// poison message may be put.
     async fn give_up(&self, verdict: &PoisonVerdict) -> bool {
         let Ok(payload) = &self.decoded.work else {
             return true;
@@ -278,7 +278,8 @@ impl DeliveryFacts<'_> {
         may_go
     }
 
-    /// Puts the poison message of the whole message. Returns whether it was put.
+    /// Puts one poison message with the whole body, that of a single job or of a batch. Returns
+    /// whether it was put.
     async fn put_poison(&self, verdict: &PoisonVerdict) -> bool {
         let text = match &self.message.text {
             MessageText::Readable(text) => text,

@@ -1,8 +1,8 @@
 //! Derived items at their storage location. Each kind of location has one driver; no other module distinguishes them.
 //!
 //! The module also has large values, entities stored as documents, and entities shared by many primaries. It may use
-//! `env`, and of the protocol the scope of a pass, the steps of its plan and its footprint. It uses no job and starts
-//! no pass.
+//! `env`, and of the protocol the values of a pass: `scope`, `change`, `steps`, `footprint`, `actual`, `observed_item`
+//! and `unanswered`. It uses no job and starts no pass.
 //!
 //! | driver | item |
 //! | --- | --- |

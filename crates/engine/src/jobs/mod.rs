@@ -64,14 +64,14 @@ pub(crate) fn execute<'c>(
     Box::pin(async move {
         permit(&cx.env, work, delivery)?;
         let ended = bring_to_an_end(cx, work, delivery).await;
-        let wrote_nothing = match &ended {
+        let may_have_written_nothing = match &ended {
             Ok(Outcome::Skipped { .. }) => true,
             Err(failure) => failure.class == FailureClass::Permanent,
             Ok(Outcome::Done(summary)) => !summary.has_changed_its_own(),
             Ok(Outcome::Advanced { .. }) => false,
         };
         if let Work::Job(job) = work
-            && wrote_nothing
+            && may_have_written_nothing
             && delivery.dequeue_count > 1
         {
             let conflict_digest = ended.as_ref().err().and_then(conflicts::digest);

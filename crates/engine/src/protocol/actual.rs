@@ -58,8 +58,9 @@ impl<'s> Actual<'s> {
         })
     }
 
-    /// Whether a pass has closed at exactly this state. That pass wrote every row, even if under other views, and so
-    /// fenced off passes that hold an older state. Items that are correct need no write.
+    /// Whether a pass has closed at this very state of the primary. It wrote every row, even if its catalog had other
+    /// views. So the conditional writes of passes that hold an older state fail, and items that are as they should be
+    /// need no write.
     pub(crate) fn closed_at_this_state(&self) -> bool {
         self.input.is_closed() && !self.changing && !self.input.disturbed
     }

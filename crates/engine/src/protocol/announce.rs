@@ -11,8 +11,9 @@ use crate::protocol::steps::{Plan, Write};
 use evenkeel_model::ETag;
 
 impl Pass<'_> {
-    /// Writes the plan's announcement, if it has one. Returns the ETag to close at, or `None` if another pass was
-    /// faster.
+    /// Writes the plan's announcement, if it has one. Returns the ETag at which the pass closes, or `None` if another
+    /// pass was faster or the answer is missing. `Some(None)` means that there is no footprint yet, so the close
+    /// inserts it.
     pub(crate) async fn announce(
         &mut self,
         seen: &Observation,

@@ -83,7 +83,7 @@ impl Pass<'_> {
                 return Ok(false);
             }
         }
-        self.tracker.no_race_lost = true;
+        self.tracker.begin_at_once = true;
         conflicts::leaves_nothing_to_do(&self.scope, plan, desired, followed.failure)
     }
 }

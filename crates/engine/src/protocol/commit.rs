@@ -1,7 +1,9 @@
-//! Writes a primary in one entity group transaction with the items in its partition.
+//! Writes a primary in one entity group transaction with the items in its partition, after its large values.
 //!
 //! The transaction is conditional on the primary's ETag, so it also serves as the pass's read of the primary: later
 //! steps rest on the state that was written, not on one that may have changed since.
+//!
+//! [`record_outcomes`] is for all writes of items, also of a pass that does not write the primary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -156,8 +158,8 @@ pub(crate) async fn write_alone(
     }
 }
 
-/// The outcome of a closed commit. Range overlays on an entity are read once it exists, so a receiving primary must
-/// still be reconciled.
+/// The outcome of a commit whose footprint is closed, or that needs none. Range overlays on an entity are read once it
+/// exists, so a receiving primary must still be reconciled.
 pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
     if scope.receives() && change.result().is_some() {
         Commit::Committed

@@ -101,8 +101,8 @@ impl TakenKey {
         }
     }
 
-    /// Whether the key stays taken, whatever happens to other primaries. A list may go with its last member, even
-    /// during the walk that met it.
+    /// Whether the key stays taken until its holder changes, so that a retry fails in the same way. A list may go with
+    /// its last member, even during the walk that met it.
     const fn is_kept(&self) -> bool {
         matches!(
             self,
@@ -156,14 +156,16 @@ pub(crate) struct ConflictTracker {
     pub(crate) unlisted: BTreeSet<ItemAddress>,
     /// How often each holder of a key was brought in step to free it.
     attempts: BTreeMap<(ItemAddress, Primary), u8>,
-    /// The last round lost no race: it closed, freed a key, or found items that must be looked at first.
-    pub(crate) no_race_lost: bool,
+    /// The next round begins without a pause, because nothing competed with this one for its primary. It closed, found
+    /// items that must be looked at first, brought holders in step, or only failed to add a contender to a holder's
+    /// footprint.
+    pub(crate) begin_at_once: bool,
 }
 
 impl ConflictTracker {
     pub(crate) fn look_first_at(&mut self, items: BTreeSet<ItemAddress>) {
         self.touched.extend(items);
-        self.no_race_lost = true;
+        self.begin_at_once = true;
     }
 
     pub(crate) fn of(touched: BTreeSet<ItemAddress>) -> Self {
@@ -181,16 +183,19 @@ impl ConflictTracker {
 }
 
 enum EnlistOutcome {
-    /// It is added, as far as possible.
+    /// The holder's footprint lists the contender, or cannot: its table is not declared, or the footprint is
+    /// unreadable or full.
     Done,
+    /// The holder's footprint does not list the item.
     Unlisted,
     /// Another writer was faster, or the outcome is unknown.
     Lost,
 }
 
 pub(crate) enum Resolution {
-    /// Nothing. Conflicts that remain are final.
+    /// The round goes on. Keys that are still taken stay taken.
     Clear,
+    /// The contender could not be added to each holder's footprint. The next round tries again.
     NewRound,
     /// Passes over these holders, then another round.
     Holders(Vec<Child>),
@@ -228,8 +233,8 @@ pub(crate) async fn resolve(
         } else if scope.delivery.is_some() {
             let lost = match enlist(scope, owner, &holder_item, &scope.primary).await? {
                 EnlistOutcome::Done => false,
-                // The owner may have given the item up meanwhile, so the run looks once more. If the footprint still
-                // does not list the item, its owner keeps the key.
+                // The owner may have given the item up meanwhile, so the run looks once more: `insert` returns true
+                // the first time only. If the footprint still does not list the item, its owner keeps the key.
                 EnlistOutcome::Unlisted => tracker.unlisted.insert(holder_item),
                 EnlistOutcome::Lost => true,
             };
@@ -239,7 +244,7 @@ pub(crate) async fn resolve(
             any_lost |= lost;
         }
     }
-    tracker.no_race_lost = any_lost || !holders.is_empty();
+    tracker.begin_at_once = any_lost || !holders.is_empty();
     Ok(if !holders.is_empty() {
         Resolution::Holders(holders)
     } else if any_lost {
@@ -415,7 +420,8 @@ pub(crate) fn leaves_nothing_to_do(
     }
 }
 
-/// The digest of the taken keys that the pass is about to fail its job for. A nested pass fails no job.
+/// The digest of the taken keys that the pass is about to fail its job for. A nested pass has none: its job may report
+/// another failure, or none if the pass is over a holder.
 pub(crate) fn taken_keys_digest(
     scope: &Scope<'_>,
     plan: &Plan,

@@ -16,8 +16,8 @@
 //! Each step is a file. `run` has the stack of open passes, their rounds and their stages, and `footprint` has the
 //! record of a primary's items. The other modules are values and requests of a step.
 //!
-//! The protocol may name `env` and `items`. `items` knows only the scope, the plan's steps and the footprint. The
-//! protocol names no job.
+//! The protocol may name `env` and `items`, but no job. Of the protocol, `items` names only the values of a pass:
+//! `scope`, `change`, `steps`, `footprint`, `actual`, `observed_item` and `unanswered`.
 
 pub(crate) mod actual;
 mod announce;

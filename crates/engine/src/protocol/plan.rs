@@ -1,7 +1,9 @@
 //! The plan of a pass, a pure function of its observation.
 //!
-//! A plan has the announcement, the items to write with their conditions, and the footprint afterwards. `pass` carries
-//! it out without decisions of its own.
+//! A plan has the announcement, the items to write with their conditions, the items to drop, and the keys that other
+//! primaries hold. `pass` carries it out, unless `conflicts::resolve` asks for passes over holders first,
+//! `commit::blocked` refuses the write of the primary, or an item that the plan leaves as it is turns out to differ
+//! (`items::confirm`).
 
 use std::collections::BTreeSet;
 

@@ -18,7 +18,7 @@ use evenkeel_model::{ItemAddress, QueueName, body, limits};
 use evenkeel_storage::{QueueStore, Ttl};
 
 /// Maximum time between the queueing of a recheck and the write of its tombstone: the close follows the queueing, possibly a
-/// round later, and by another service's clock. The recheck is delayed by the same time.
+/// round later, and by another service's clock. So every recheck is due this much later than `recheck_after`.
 pub(crate) const SERVED_MARGIN: Duration = Duration::from_secs(90);
 /// Time during which later rounds of a run use a recheck that the run has already queued.
 const RECHECK_REUSE: Duration = Duration::from_secs(30);

@@ -1,6 +1,13 @@
-//! Rechecks. A pass queues one if it dropped something that an old insert may bring back, or wrote to a sink over which
-//! an old write may still arrive. It also does so if a primary is gone, because its empty footprint (a tombstone) stays
-//! until no pass can still hold the old state.
+//! Rechecks. A pass queues one if
+//!
+//! - it dropped something that an old insert may bring back;
+//! - it wrote to a sink over which an old write may still arrive;
+//! - another pass or an unanswered write disturbed it, so that an old write of the primary may still arrive;
+//! - a write of its footprint got no answer, and nothing is written after it;
+//! - the primary is gone, because its empty footprint (a tombstone) stays until no pass can still hold the old state.
+//!
+//! A job also queues one if it was delivered before and may have written nothing, or if it is given up
+//! (`jobs::queue_rechecks_of`), and so do some jobs whose earlier delivery may still write (`queue_whole_recheck`).
 
 use jiff::Timestamp;
 
@@ -27,11 +34,12 @@ pub(crate) async fn run(
 ) -> Result<Summary, Failure> {
     let looked = look(&mut reconciler).await;
     let taken = looked.as_ref().err().and_then(conflicts::digest);
-    let wrote_nothing = match &looked {
+    let may_have_written_nothing = match &looked {
         Ok(()) => reconciler.summary().changes.is_empty(),
         Err(failure) => failure.class == FailureClass::Permanent,
     };
-    if wrote_nothing && delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {
+    if may_have_written_nothing && delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck()
+    {
         queue_whole_recheck(reconciler.scope(), taken.as_deref()).await?;
     }
     match looked {

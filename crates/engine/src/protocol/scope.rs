@@ -1,4 +1,5 @@
-//! The scope of a pass: its primary, table, views and stores. Nothing in it changes during a run.
+//! The scope of a pass: its primary, table, views and stores. Only the memory that it holds for a large row changes
+//! during a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 

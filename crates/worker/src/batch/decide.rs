@@ -1,11 +1,18 @@
-//! Decides the settlement of a batch from the outcomes of its jobs. Pure.
+//! Decides how many jobs of a message a delivery may run, and the settlement of a batch from the
+//! outcomes of its jobs. Pure.
+//!
+//! A job is final if it is done, skipped or poisoned.
 //!
 //! | jobs | message |
 //! |---|---|
 //! | all are final | deleted, after the poison messages of the failed jobs were put |
-//! | some are final | released with only the jobs that are left; no attempt is charged |
-//! | some were not started | released at once with the jobs that are left; those that were not started come first |
-//! | none is final | like a single job: the outcome with the greatest weight decides |
+//! | some are final | released with only the jobs that are left, those that were not started first; no attempt is charged |
+//! | none is final, some were started and some were not, and no job panicked, timed out or was given up | the same |
+//! | none is final, otherwise | released unchanged: the attempt is that of the outcome with the greatest weight |
+//! | the lease was lost | none: another receiver has it |
+//!
+//! The delay is the shortest of the jobs that are left. It is zero if progress is saved and jobs
+//! remain that were not started.
 
 use std::time::Duration;
 
@@ -28,7 +35,7 @@ pub(crate) struct JobOutcome {
     pub(crate) end: RunOutcome,
 }
 
-/// How many jobs of a message this delivery may run.
+/// How many jobs of a message this delivery may run. A single job is a batch of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunLimit {
     All,
@@ -41,7 +48,7 @@ pub(crate) enum RunLimit {
 impl RunLimit {
     pub(crate) fn of(jobs: usize, deliveries: &Deliveries, most: u32) -> Self {
         let base = deliveries
-            .at_once()
+            .jobs_per_delivery()
             .map_or(jobs, |noted| jobs.min(noted as usize))
             .max(1);
         let halvings = usize::BITS - (base - 1).leading_zeros();
@@ -98,17 +105,18 @@ pub(crate) struct BatchDecision {
     pub(crate) skipped: usize,
     pub(crate) poisoned: Vec<PoisonedJob>,
     left: Vec<RetriedJob>,
-    /// Position of the first job that was not started.
-    not_started: usize,
+    /// How many jobs have an outcome. They are the first ones of the batch.
+    started: usize,
     run_limit: RunLimit,
-    /// The longest wait after a delivery in which a job ended. Waits grow only with deliveries in which no job ended.
+    /// The delay of a first retry. No delay is longer after a delivery in which a job ended, because
+    /// delays grow only with deliveries that make no progress.
     first_wait: Duration,
     lost: bool,
 }
 
 impl BatchDecision {
-    /// `ends` holds the outcomes of the jobs that were started, which are the first ones of the
-    /// batch.
+    /// `ends` holds the outcomes of the first jobs of the batch: of those that were started, or of
+    /// all if the message would expire before its next delivery.
     pub(crate) fn of(
         ends: &[JobOutcome],
         run_limit: RunLimit,
@@ -143,7 +151,7 @@ impl BatchDecision {
             skipped,
             poisoned,
             left,
-            not_started: ends.len(),
+            started: ends.len(),
             run_limit,
             first_wait,
             lost,
@@ -166,7 +174,7 @@ impl BatchDecision {
     pub(crate) fn jobs(&self, batch: &Batch) -> JobCounts {
         let (poisoned, left) = (
             self.poisoned.len(),
-            self.left.len() + batch.len() - self.not_started,
+            self.left.len() + batch.len() - self.started,
         );
         JobCounts {
             done: self.done,
@@ -181,11 +189,11 @@ impl BatchDecision {
             return Settlement::Abandon;
         }
         let again: Vec<usize> = self.left.iter().map(|left| left.at).collect();
-        let remaining = again.len() + batch.len() - self.not_started;
-        let Some(rest) = batch.rest(self.not_started, &again) else {
+        let remaining = again.len() + batch.len() - self.started;
+        let Some(rest) = batch.rest(self.started, &again) else {
             return Settlement::Delete;
         };
-        let not_started = self.not_started < batch.len();
+        let not_started = self.started < batch.len();
         let delay = self
             .left
             .iter()
@@ -202,13 +210,13 @@ impl BatchDecision {
         // job that is given up stays first until its poison message is put.
         let may_turn =
             worst != Some(Attempt::Counts) && !matches!(self.run_limit, RunLimit::Exhausted(_));
-        if ended > 0 || (not_started && self.not_started > 0 && may_turn) {
+        if ended > 0 || (not_started && self.started > 0 && may_turn) {
             let delay = match ended {
                 _ if not_started => Duration::ZERO,
                 0 => delay,
                 _ => delay.min(self.first_wait),
             };
-            let at_once = self
+            let jobs_per_delivery = self
                 .run_limit
                 .next()
                 .filter(|next| (*next as usize) < remaining);
@@ -220,7 +228,7 @@ impl BatchDecision {
             return Settlement::Advance(JobProgress {
                 fields: rest,
                 delay,
-                at_once,
+                jobs_per_delivery,
                 failing,
             });
         }
@@ -289,7 +297,7 @@ impl BatchDecision {
                 ran
             }
             Some(end) => return end.clone(),
-            None if self.not_started == 0 => RunResult::Finished(Outcome::Advanced {
+            None if self.started == 0 => RunResult::Finished(Outcome::Advanced {
                 fields: Map::new(),
                 summary,
             }),
@@ -348,14 +356,14 @@ mod tests {
         unit: 0.5,
     };
 
-    fn deliveries(count: u32, begun: u32, at_once: Option<u32>) -> Deliveries {
+    fn deliveries(count: u32, begun: u32, jobs_per_delivery: Option<u32>) -> Deliveries {
         Deliveries::new(
             "m1",
             count,
             Some(Note {
                 id: "m1".to_owned(),
                 begun,
-                at_once,
+                at_once: jobs_per_delivery,
                 ..Note::default()
             }),
         )
@@ -425,14 +433,14 @@ mod tests {
     }
 
     #[test]
-    fn after_a_limited_run_no_more_jobs_run_at_once() {
+    fn after_a_limited_run_the_next_delivery_runs_no_more_jobs() {
         let Settlement::Advance(progress) = settled(100, vec![done(); 12], RunLimit::First(12))
         else {
             panic!("no progress")
         };
         assert_eq!(
             (
-                progress.at_once,
+                progress.jobs_per_delivery,
                 progress.fields["rks"].as_array().unwrap().len()
             ),
             (Some(12), 88)
@@ -441,7 +449,10 @@ mod tests {
         else {
             panic!("no progress")
         };
-        assert_eq!(progress.at_once, None, "the rest is less than that");
+        assert_eq!(
+            progress.jobs_per_delivery, None,
+            "the rest is less than that"
+        );
         // Halving finds how many jobs the process can take with as few crashes as possible.
         let (mut left, mut note, mut crashes) = (1_000, deliveries(1, 0, None), 0);
         while left > 0 {
@@ -449,15 +460,16 @@ mod tests {
             let run = run_limit.jobs(left);
             if run > 130 {
                 crashes += 1;
-                note = deliveries(crashes + 1, crashes, note.at_once());
+                note = deliveries(crashes + 1, crashes, note.jobs_per_delivery());
                 continue;
             }
-            let Settlement::Advance(JobProgress { at_once, .. }) =
-                settled(left, vec![done(); run], run_limit)
+            let Settlement::Advance(JobProgress {
+                jobs_per_delivery, ..
+            }) = settled(left, vec![done(); run], run_limit)
             else {
                 break;
             };
-            (left, note) = (left - run, deliveries(1, 0, at_once));
+            (left, note) = (left - run, deliveries(1, 0, jobs_per_delivery));
         }
         assert_eq!(crashes, 3, "1,000, 500, 250");
     }

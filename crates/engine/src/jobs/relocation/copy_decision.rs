@@ -23,7 +23,8 @@ pub(crate) enum CopyDecision {
     /// Replaces an earlier archiving, or an earlier version of the source.
     Replace(ETag),
     Copied,
-    /// The source is no longer this job's to move.
+    /// The source stays, because it is not at `if_match`, does not satisfy `when`, or may be a newer entity than this
+    /// job was sent for.
     Skip(String),
 }
 

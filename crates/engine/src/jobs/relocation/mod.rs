@@ -7,8 +7,9 @@
 //!        └─────────────────────────────── at its own ETag) ◀─────┘ read again
 //! ```
 //!
-//! An update that races is therefore in the copy, and never lost. The steps are not isolated: a reader may find the
-//! entity in both places. It looks in the source, then in the target, then in the source once more.
+//! An update that races is never lost: it is copied too, or the source stays and the job is skipped. The steps are not
+//! isolated: a reader may find the entity in both places. It looks in the source, then in the target, then in the
+//! source once more.
 
 mod archive;
 mod copy_decision;
@@ -214,7 +215,7 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Returns the reason if there was nothing to do.
+    /// Returns the reason if the source was not relocated. A copy may stay at the target even then.
     async fn relocate(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
         // The first delivery to a place without items of its own expects nothing there, and saves the read.
         let mut read_kept = self.delivery.dequeue_count > 1 || self.target.is_read_first();
@@ -242,7 +243,8 @@ impl<'e> Relocation<'e> {
                     done = is_own(&self.target.observe().await?);
                 }
                 self.settle(&seen).await?;
-                // In any other place its items are in step by now.
+                // `settle` has brought the items of any other place in step. A log has a record, which goes with the
+                // source.
                 if done && self.target.rules().keeps_every_version {
                     self.target.source_deleted().await?;
                 }
@@ -263,7 +265,7 @@ impl<'e> Relocation<'e> {
                 self.settle(&seen).await?;
                 return Err(failure);
             }
-            // The copy is made even if it exists already, because its large values may be missing.
+            // The copy is built in memory even if it is stored already, because its large values may be missing.
             let entity = self.copy_of(row).await?;
             let copied = copy == CopyDecision::Copied;
             let change = match copy {

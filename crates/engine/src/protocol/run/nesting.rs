@@ -1,4 +1,5 @@
-//! Nesting: before a pass closes, passes that are nested in it bring the primaries in step that it has changed.
+//! Nesting: passes over other primaries that a pass waits for. Before the announcement they bring the holders of wanted
+//! keys in step, before the close the primaries that the pass has changed, its followers:
 //!
 //! ```text
 //!   pass over A: announce, write, sets properties on B

@@ -1,5 +1,5 @@
-//! One pass over one primary. Each round goes through its stages (`stage`), and a lost race begins the next round
-//! (`rounds`).
+//! One pass over one primary. Each round goes through its stages (`stage`). A round that leaves something to do begins
+//! the next one (`rounds`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A run over one primary: its own pass, which begins a new round after each lost race, and the passes over other
-//! primaries that this one waits for.
+//! A run over one primary: its own pass, which begins new rounds until one leaves nothing to do, and the passes over
+//! other primaries that this one waits for.
 //!
 //! ```text
 //!   pass over C   observe, plan, announce, apply      on top: works
@@ -274,6 +274,7 @@ impl<'e> Reconciler<'e> {
                 }
                 Ok(Step::Ended(end)) if above.is_empty() => return Ok(end),
                 Ok(Step::Ended(RoundOutcome::Ended(Commit::Closed))) => Ok(()),
+                // Its stage was taken, so it is `Fresh` again: the nested pass begins another round.
                 Ok(Step::Ended(RoundOutcome::Ended(_) | RoundOutcome::Obstructed)) => continue,
                 Ok(Step::Ended(RoundOutcome::Refused(failure))) | Err(failure) => Err(failure),
             };
@@ -307,7 +308,8 @@ impl<'e> Reconciler<'e> {
         }
         match self.round(seen, Some(change)).await {
             Ok(RoundOutcome::Ended(end)) => Ok(end),
-            // This withdraws the announcement of the refused state.
+            // An earlier round may have announced the state that is refused now. A pass over the present state
+            // withdraws that announcement.
             Ok(RoundOutcome::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
             Ok(RoundOutcome::Obstructed) => self.settle_from(seen).await.map(|()| Commit::Lost),
             // The primary may be written although a view failed. The range overlays on it must still be applied.

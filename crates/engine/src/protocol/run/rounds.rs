@@ -1,4 +1,5 @@
-//! The rounds of a pass. Each begins with an observation, and a lost race begins another, a few times.
+//! The rounds of a pass. Each begins with an observation. Another follows, a few times, after a lost race, after items
+//! that had to be looked at first or were left to the next round, and after passes over holders of wanted keys.
 
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ impl Pass<'_> {
             ));
         }
         let Env { clock, rng, .. } = self.scope.env;
-        if lost > 0 && !self.tracker.no_race_lost {
+        if lost > 0 && !self.tracker.begin_at_once {
             let wait = pause(
                 lost,
                 clock.monotonic().saturating_sub(self.round_began),

@@ -6,6 +6,10 @@
 //!              ▼
 //!           Holders ──▶ the round begins anew
 //! ```
+//!
+//! The round of a nested pass begins at `Fresh`. The run's own pass begins at `Seen`, because the run observes before
+//! it opens the stack (`Reconciler::settle`). A round may end at `Seen`: nothing is to do, something must be looked at
+//! first, or a race is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;

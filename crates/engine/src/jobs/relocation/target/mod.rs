@@ -1,7 +1,8 @@
 //! The places of an entity: a row of an archive, a document, a line of a log, a row under another key.
 //!
 //! A relocation uses a place as a [`RelocationTarget`]; `restore` and `erase` use it as a [`RestoreSource`]. Places
-//! differ in these traits only.
+//! differ in these traits only. A document with large values is an [`EntityRow`] too, because it is a primary with a
+//! footprint.
 //!
 //! | | [`EntityRow`] | [`ArchiveDocument`] | [`EntityLine`] | [`MovedRow`] |
 //! |---|---|---|---|---|
