@@ -558,7 +558,7 @@ async fn the_error_about_a_list_of_a_former_view_names_it_and_the_remedies() {
 /// The view of a list has another table or other keys, or is declared in a newer catalog.
 #[tokio::test]
 async fn the_error_about_a_list_of_a_changed_view_does_not_advise_to_retire_it() {
-    let own = "run `evenkeel backfill --view old_list`";
+    let own = "`evenkeel backfill --view old_list`";
     let cases = [
         (
             list("old_list").replace("Guests", "Visitors"),
