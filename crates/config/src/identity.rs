@@ -239,7 +239,7 @@ impl IdentitySetting {
     fn read(&self, section: &Section<'_>) -> Option<String> {
         let given = match self.key.filter(|key| section.has(key)) {
             Some(key) => section.text(key),
-            None => self.from_environment(section),
+            None => self.environment_value(section),
         };
         given
             .map(str::trim)
@@ -247,7 +247,7 @@ impl IdentitySetting {
             .map(str::to_owned)
     }
 
-    fn from_environment<'s>(&self, section: &Section<'s>) -> Option<&'s str> {
+    fn environment_value<'s>(&self, section: &Section<'s>) -> Option<&'s str> {
         section
             .context
             .environment
@@ -292,7 +292,7 @@ impl Reader<'_> {
     fn secret(&mut self) -> Option<SecretString> {
         let from_environment = || {
             SECRET
-                .from_environment(self.section)
+                .environment_value(self.section)
                 .filter(|secret| !secret.is_empty())
                 .map(SecretString::from)
         };

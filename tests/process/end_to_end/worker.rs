@@ -87,6 +87,7 @@ impl Worker {
 
 impl Drop for Worker {
     /// If the test fails, its report ends with the last lines of the worker's log.
+    #[expect(clippy::print_stderr, reason = "part of the report of a failed test")]
     fn drop(&mut self) {
         const LINES: usize = 100;
         let _ = self.process.kill();

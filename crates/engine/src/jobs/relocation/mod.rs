@@ -601,7 +601,10 @@ impl<'e> Relocation<'e> {
             ));
         }
         // The target may be in another account, with another clock.
-        let table = self.target.table().unwrap_or(self.source.scope().source);
+        let table = self
+            .target
+            .table()
+            .unwrap_or_else(|| self.source.scope().source);
         let kept_skew = self.cx.env.clocks_apart(self.delivery, table);
         Ok(match (decide(self.dated(row), found, self.delivery, self.source_delete_impossible())?, found) {
             // A row at the target of a move is not overwritten in any case.
