@@ -90,7 +90,7 @@ impl SimulatedAccounts {
             .collect()
     }
 
-    /// The rows of all these tables. A table of the second account has the name that [`located`](evenkeel_account::company::located)
+    /// The rows of all these tables. A table of the second account has the name that [`located`]
     /// returns.
     pub(super) fn tables(&self, names: &[&str]) -> Tables {
         let mut tables = Tables::new();
