@@ -1,4 +1,7 @@
 //! The jobs. Each operation runs as passes over primaries.
+//!
+//! A job is a file, or a folder if it has several parts (`relocation`, `log`, `retention`). Jobs over a whole table use
+//! `walk`. This module may use `env`, the protocol, the items and `encryption`. Only `engine` uses this module.
 
 pub(crate) mod audit;
 pub(crate) mod audit_records;

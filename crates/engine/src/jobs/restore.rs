@@ -2,6 +2,24 @@
 //!
 //! An existing source row is not overwritten unless this job has restored it, because an entity that was created since
 //! is live data. The source is always written after the archived row was read and before the archived row is deleted:
+//!
+//! ```text
+//!   archive   read source S ─▶ write archived row R ─▶ delete source at S
+//!   restore   read archived row R ─▶ write source, now at S' ─▶ delete archived row at R
+//! ```
+//!
+//! If an `archive` and a `restore` of the same entity overlap, one of the two deletions fails, so the entity is never
+//! missing from both places.
+//!
+//! Properties that views of other tables set are not restored, because nobody has removed outdated ones from the
+//! archived row. Properties that come from claims are read again once the entity is back. The primaries that set the
+//! other properties are synced thoroughly, so that they set the properties that still apply.
+//!
+//! If the entity has no room for the job's stamp, its content shows that this job has restored it
+//! ([`crate::jobs::marks`]).
+//!
+//! If another primary has taken a unique key of the entity meanwhile, the entity is restored nevertheless and leaves
+//! the archive. The job then fails and reports the missing key.
 
 use crate::execute::{Delivery, Failure, FailureClass, Outcome};
 use crate::failure::permanent;

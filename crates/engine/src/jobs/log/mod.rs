@@ -4,9 +4,9 @@
 //! ```text
 //!   record: the position of the line  ─▶  append at exactly that position  ─▶  delete the source  ─▶  delete the record
 //!                                             │ no answer, or the worker crashed
-//!   read the record, the blob's length, ◀─────┘ the line is there:          it was appended
-//!   then the bytes at the position              the blob is longer:         this append can no longer succeed
-//!                                               the blob ends at the start: append there, so that it cannot succeed
+//!   read the record, the blob's length, ◀─────┘ the line is there:          the append has succeeded
+//!   then the bytes at the position              the blob is longer:         the append can no longer succeed
+//!                                               the blob ends at the start: append there, so that the old append fails
 //! ```
 //!
 //! The length of the blob is read before the bytes, so that an append that arrives in between is found at its position.

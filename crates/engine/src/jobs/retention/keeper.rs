@@ -71,7 +71,7 @@ impl<'c> Keeper<'c> {
     }
 
     /// Maintains the tables of every retention once, and queues the drops that are due, or all drops if `time` is
-    /// [`TurnTime::Now`]. If one retention fails, the others are still maintained, and the first failure is returned.
+    /// `TurnTime::Now`. If one retention fails, the others are still maintained, and the first failure is returned.
     pub async fn tend(&self, time: TurnTime) -> Result<(), KeeperError> {
         let mut there = There::new();
         let mut first = Ok(());
@@ -119,7 +119,7 @@ impl<'c> Keeper<'c> {
         Ok(plan(retention, &followers, there, self.timetable.now()))
     }
 
-    /// Creates the tables of a plan, and queues the drops that are due, or all drops if `time` is [`TurnTime::Now`].
+    /// Creates the tables of a plan, and queues the drops that are due, or all drops if `time` is `TurnTime::Now`.
     pub async fn carry_out(
         &self,
         retention: &Retention,

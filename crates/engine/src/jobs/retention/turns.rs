@@ -1,4 +1,12 @@
 //! Turns: scheduled jobs. Each due job is sent by only one of the workers.
+//!
+//! ```text
+//!   due by its row in EvenkeelMigrations? ──▶ claim: write the row at its ETag ──▶ queue the job ──▶ sent: write the row again
+//! ```
+//!
+//! Every worker checks, and one of them wins the write of the row. If that worker stops before it has recorded that the
+//! job is queued, the job is sent again with the same id, and the duplicate is recognized by this id. Each application
+//! has its own rows (`[migrate] owner`), because another application may use the same name for a different job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
