@@ -1,8 +1,8 @@
 //! Items that are files: large values beside the document of their entity, in a folder that all workers share.
 //!
 //! A file does not record its owner. It belongs to an entity if it is in the folder of the entity's archive and its
-//! name has the prefix of the entity's document. Other files are never read, written or removed,
-//! and no folder is created for them.
+//! name has the prefix of the entity's document. Other files are never read, written or removed, and no folder is
+//! created for them.
 
 use async_trait::async_trait;
 
@@ -47,7 +47,7 @@ impl WholeItem for ValueFile {
     }
 
     /// Creates the file if it does not exist, gives an existing file a new mark, or removes the file at its mark. A
-    /// write returns the new mark, which serves as the ETag of the file.
+    /// write returns the new mark, which the footprint lists as the ETag of the item.
     async fn request(
         &self,
         by: &WriteContext<'_, '_>,

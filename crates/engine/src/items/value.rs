@@ -230,8 +230,8 @@ impl RunValues {
         Ok(change.with_texts(&texts))
     }
 
-    /// Takes over an entity that comes from another primary. Its pointers now lead to blobs of this primary, and the
-    /// contents are copied when these blobs are uploaded.
+    /// Takes over an entity that comes from another primary. Its pointers now lead to values of this primary, whose
+    /// contents are copied when they are uploaded.
     pub(crate) async fn take_in(
         &mut self,
         scope: &Scope<'_>,

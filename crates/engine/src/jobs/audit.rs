@@ -66,7 +66,7 @@ pub struct AuditFinding {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFailure {
-    /// Always "failed". It is in the place where a finding has its [`Mismatch`].
+    /// Always "failed". In a finding, this field is the [`Mismatch`].
     pub problem: &'static str,
     /// The views of the items, if they are known. Each of these items counts as wrong.
     pub views: Vec<ViewName>,

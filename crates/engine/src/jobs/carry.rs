@@ -4,7 +4,7 @@
 //! ```text
 //!   pass of the claiming entity:  write its claim ──▶ queue a carry ──▶ close its footprint
 //!   the carry:                    a page of entities ──▶ the claims on them ──▶ write each at the ETag read, a transaction for the page
-//!                                 after the last page: remove its mark from the claiming entity's footprint, which is now in step (`carries`)
+//!                                 after the last page: remove the mark of the carry from the claiming entity's footprint (`carries`)
 //!   pass of any other entity:     read it ──▶ the claims ──▶ write it at the ETag read       (`receive`)
 //! ```
 //!

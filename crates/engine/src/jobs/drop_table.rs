@@ -26,8 +26,8 @@ use evenkeel_model::drop_table::DropTable;
 use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use evenkeel_storage::{ErrorClass, Missing, Query};
 
-/// Time before the end of the retention within which a job is skipped but is not an error. The clock of a worker, or of
-/// the sender, may be this much ahead of the queue service's clock.
+/// A job that is sent at most this long before the end of the retention is skipped without an error, because the clock
+/// of a worker, or of the sender, may be ahead of the queue service's clock.
 const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

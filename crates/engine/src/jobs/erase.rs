@@ -165,7 +165,7 @@ pub(crate) async fn erase(
                 .await
                 {
                     Err(failure) if is_anothers(&failure) => {
-                        tracing::warn!(entity = %home, archive = %archive.name, "kept the document at the place of {home} in archive {}: it belongs to another archive", archive.name);
+                        tracing::warn!(entity = %home, archive = %archive.name, "kept the document of {home} in archive {}: it belongs to another archive", archive.name);
                     }
                     ended => ended?,
                 }

@@ -1,5 +1,5 @@
-//! `delete_where` and `archive_where`: find the entities of a table that satisfy a condition, page by page, and
-//! delete or archive each one as a job of its own would.
+//! `delete_where` and `archive_where`: find the entities of a table that satisfy a condition, page by page, and delete
+//! or archive each of them as a single `delete` or `archive` job would.
 //!
 //! ```text
 //!   a page of rows      ─▶ those that satisfy `when` ─▶ `delete` or `archive` of each, a hundred at once; each reads its row and tests again
@@ -247,7 +247,7 @@ struct SweepRun<'e> {
     source: &'e TableRef,
     sweep: &'e Sweep,
     condition: Option<Condition>,
-    /// The delivery as which each entity's job runs.
+    /// The delivery that each entity's job receives.
     delivery: Delivery,
     cursor: SweepCursor,
     summary: RunSummary,

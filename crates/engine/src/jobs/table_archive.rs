@@ -496,7 +496,7 @@ impl<'e> TableFiles<'e> {
             .await?
         {
             Ok(_) => Ok(()),
-            // Another delivery of this job has written it before.
+            // Another delivery of this job has written the file before.
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", &name), 1)),
             Err(error) => Err(storage(self.doing("writing", &name), error)),
         }

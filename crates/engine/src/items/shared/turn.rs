@@ -37,7 +37,7 @@ impl DocumentTurns {
         changes: Changes,
     ) -> ChangeResults {
         let count = changes.len();
-        // A writer that was dropped sends no answer, and its request may still arrive.
+        // If the future of the writer is dropped, there is no answer, and its request may still arrive.
         self.0
             .ask(document.turn(), changes, document)
             .await

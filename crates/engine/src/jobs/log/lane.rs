@@ -126,9 +126,9 @@ fn fits_append() -> impl FnMut(&Line) -> bool {
 }
 
 impl LogSite<'_> {
-    /// Appends the line at the start of an unanswered append. Only one of the two appends can succeed. The record keeps
-    /// the earlier positions, because this may be the old append. Returns the line, with the ETag of its record, if the
-    /// blob is full and neither can succeed.
+    /// Appends the line at the start of an unanswered append. Only one of the two appends can succeed, and the record
+    /// keeps the earlier positions because that may be the old append. Returns the line, with the ETag of its record,
+    /// if the blob is full and neither can succeed.
     pub(crate) async fn close(&self, open: OpenAppend, entry: Line) -> Result<AppendResult, Line> {
         let OpenAppend { record: open, span } = open;
         let mut current = LaneBlob {
@@ -328,8 +328,8 @@ impl LogSite<'_> {
 
     /// Reads the source again for each line that had no record before. A record is deleted after its version has left
     /// the source. If the version is still in the source, no other job has logged it and deleted its record. If the
-    /// version is gone, another job may have done so. Then the new records of such lines are deleted, and the result is
-    /// `true`: no line of the batch may be appended.
+    /// version is gone, another job may have done so. In that case, the new records of such lines are deleted, and the
+    /// result is `true`: no line of the batch may be appended.
     async fn withdraw(
         &self,
         entries: &[&Line],

@@ -70,11 +70,11 @@ pub(crate) fn decide(
             }
         }
         Some(written) if written.enqueued > stamp.enqueued => {
-            CopyDecision::Skip("a later job has relocated the entity, and the present one was created after that".to_owned())
+            CopyDecision::Skip("a later job has relocated the entity, and the present entity was created after that".to_owned())
         }
         // The sender may have sent this job twice, and the other message may have taken away the previous entity.
         Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(dated, delivery)? => {
-            CopyDecision::Skip("a job of about the same time has relocated the entity, and the present one was written after that. Send a new job to relocate it".to_owned())
+            CopyDecision::Skip("a job enqueued shortly before this one has relocated the entity, and the present entity was written after that. Send a new job to relocate it".to_owned())
         }
         Some(_) | None => CopyDecision::Replace(archived.etag.clone()),
     })

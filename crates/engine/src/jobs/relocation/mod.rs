@@ -43,7 +43,7 @@ use evenkeel_storage::wide::Rows;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} exists and was not brought there by this job, or was changed since. Delete it or move it away first, or discard this job"
+    "{0} exists and was not moved there by this job, or was changed since. Delete it or move it away first, or discard this job"
 )]
 struct TargetOccupied(Primary);
 
@@ -423,9 +423,9 @@ impl<'e> Relocation<'e> {
     }
 
     /// Deletes the copy of an entity that changed after it was copied and now stays in the source, because that entity
-    /// was never archived or moved. The copy is kept in three cases: if it has replaced an older copy, because a
-    /// `restore` that had read the older copy would take that copy for newer if it were written back; if the copy was
-    /// changed since; and if the target is a log. Returns whether nothing is left to delete.
+    /// was never archived or moved. The copy is kept if the target is a log, if the copy was changed since, or if it
+    /// has replaced an older copy: a `restore` that had read the older copy would take it for a newer one if it were
+    /// written back. Returns whether nothing is left to delete.
     async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
         let may_delete =
@@ -612,7 +612,7 @@ impl<'e> Relocation<'e> {
         Ok(match (decide(self.dated(row), found, self.delivery, self.source_delete_impossible())?, found) {
             // The target of a move is excluded, because a move never overwrites another job's row.
             (CopyDecision::Replace(_), Some(kept)) if !self.target.rules().rejects_others && may_have_archived(self.dated(row), DatedRow { row: kept, skew: kept_skew }, self.delivery) => CopyDecision::Skip(
-                "another job has archived another version, and an earlier delivery may have archived one before that. Send a new job to archive it"
+                "another job has archived another version, and an earlier delivery may have archived a version before that. Send a new job to archive it"
                     .to_owned(),
             ),
             (copy, _) => copy,

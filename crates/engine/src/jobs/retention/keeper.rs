@@ -35,11 +35,11 @@ pub enum KeeperError {
     #[error(transparent)]
     Account(#[from] UnknownAccount),
     #[error(
-        "{0} tables of [retention.{1}] have expired, but no declared queue carries drop_table jobs for them (`allow`, `tables`)"
+        "{0} tables of [retention.{1}] have expired, but no declared queue accepts drop_table jobs for them (`allow`, `tables`)"
     )]
     NoQueue(usize, evenkeel_model::ViewName),
     #[error(
-        "[rules.{0}] is due, but no declared queue carries {1} jobs for its table (`allow`, `tables`)"
+        "[rules.{0}] is due, but no declared queue accepts {1} jobs for its table (`allow`, `tables`)"
     )]
     NoCarrier(evenkeel_model::ViewName, &'static str),
 }

@@ -100,7 +100,8 @@ pub(crate) trait RelocationTarget: EntityStore {
         })
     }
 
-    /// Takes over the large values of an entity. A target without items takes over none.
+    /// Takes over an entity with its large values. By default, for targets without items, the entity is returned
+    /// unchanged.
     async fn take_in(
         &mut self,
         _from: Option<&ValueOrigin>,
