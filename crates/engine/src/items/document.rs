@@ -53,7 +53,6 @@ pub(crate) enum Filed {
     Unanswered,
 }
 
-/// The document has large values, and no view would copy them back.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "it has large values ({property:?} is one), but no large_entity view has the archive's source as its source. Declare such a view again"

@@ -401,8 +401,8 @@ impl AuditRun<'_> {
     }
 
     /// Compares each subject, compares those with mismatches again, and repairs what still differs if requested. A
-    /// primary whose check or repair fails permanently does not stop the others. If repairs are requested, its sync job
-    /// is queued.
+    /// primary whose check or repair fails permanently does not stop the others. If repairs are requested, a sync job
+    /// for that primary is queued.
     async fn compare(&mut self, subjects: Vec<AuditSubject>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {

@@ -1,4 +1,5 @@
-//! The digest of the content that a job wrote. The job's stamp contains it. Pure.
+//! The digest of the content that a job wrote. The job's stamp contains it. This module is pure: it makes no requests
+//! and reads no clock.
 //!
 //! A stamp stays when a client merges properties into the entity. The digest shows whether the content is still what
 //! the job wrote. If so, a later `delete` job refers to this content, even if it was written late. Otherwise the

@@ -271,7 +271,7 @@ fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable
         // NaN is never newer.
         if compared(property, new, old)? != Some(Ordering::Greater) {
             return Ok(Some(format!(
-                "newer_by: {property} is not greater than the stored one"
+                "newer_by: {property} is not greater than the stored value"
             )));
         }
     }

@@ -1,4 +1,5 @@
-//! Decides whether an entity was written after a job was enqueued, within the precision of the clocks. Pure.
+//! Decides whether an entity was written after a job was enqueued, within the precision of the clocks. This module is
+//! pure: it makes no requests and reads no clock.
 //!
 //! A sender that retries may send a message twice, and the duplicate may be delivered for the first time long after the
 //! job is done. So every delivery checks, not only redeliveries. Two clocks are compared: the table service sets a

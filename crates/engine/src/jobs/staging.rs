@@ -149,7 +149,7 @@ impl<'e> Staging<'e> {
         })
     }
 
-    /// The job as it was sent. Its entity is missing if that was staged.
+    /// The job as it was sent. If its entity was staged, the entity is not in it.
     pub(crate) const fn as_sent(&self) -> &Put {
         self.put
     }

@@ -51,8 +51,9 @@ const FAILURE_CHARS: usize = 1_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepPage {
-    /// Entities that satisfy the condition, with the properties that it compares. If the table has wide entities or
-    /// compared properties in blobs, these are all entities, and the condition is tested when they are processed.
+    /// Entities that satisfy the condition, with the properties that the condition compares. If the table has wide
+    /// entities or compared properties in blobs, these are all entities, and the condition is tested when they are
+    /// processed.
     pub rows: Vec<Row>,
     pub seen: u64,
     /// Start of the next page; `(None, None)` at the end.

@@ -45,7 +45,8 @@ use evenkeel_storage::{
 const PAGE: u32 = 200;
 const FILE_ROWS: u32 = 1_000;
 const FILE_BYTES: usize = 8 << 20;
-/// Time after which a job that has not updated its claim counts as dead. A living job updates it with each part.
+/// Time after which a job that has not updated its claim counts as dead. An active job updates its claim with each
+/// part.
 const SILENCE: Duration = Duration::from_hours(1);
 
 #[derive(Debug, PartialEq, Eq)]

@@ -126,9 +126,9 @@ fn fits_append() -> impl FnMut(&Line) -> bool {
 }
 
 impl LogSite<'_> {
-    /// Appends the line at the start of an unanswered append. Only one of the two appends can succeed, and the record
-    /// keeps the earlier positions because that may be the old append. Returns the line, with the ETag of its record,
-    /// if the blob is full and neither can succeed.
+    /// Appends the line at the start of an unanswered append. Only one of the two appends can succeed. The record keeps
+    /// the earlier positions, because the old append may be the one that succeeds. Returns the line, with the ETag of
+    /// its record, if the blob is full and neither can succeed.
     pub(crate) async fn close(&self, open: OpenAppend, entry: Line) -> Result<AppendResult, Line> {
         let OpenAppend { record: open, span } = open;
         let mut current = LaneBlob {
@@ -227,8 +227,8 @@ impl LogSite<'_> {
                 if batch.len() == 1 || !error.is_lost_race() {
                     return reply(batch, &self.doing("recording lines of", self.folder), error);
                 }
-                // One of the lines has lost a race, and the error of the transaction does not always name it. So each
-                // line is written separately.
+                // One of the lines has lost a race, and the error of the transaction does not always name that line. So
+                // each line is written separately.
                 for one in batch {
                     Box::pin(self.write(current, vec![one])).await;
                 }

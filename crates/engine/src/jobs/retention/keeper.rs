@@ -189,7 +189,7 @@ impl<'c> Keeper<'c> {
                 if let Some(wait) = source.class.slow_subject_wait() {
                     tracing::warn!(
                         %table, retention = %retention.name, wait_seconds = wait.as_secs(),
-                        "could not create table {table}: the service is still deleting one of this name; retrying later"
+                        "could not create table {table}: the service is still deleting a table of this name; retrying later"
                     );
                 }
                 return Err(KeeperError::Store {

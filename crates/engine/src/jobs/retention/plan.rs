@@ -1,4 +1,4 @@
-//! Decides which tables to create and to drop. Pure.
+//! Decides which tables to create and to drop. This module is pure: it makes no requests and reads no clock.
 //!
 //! The followers of a dated table are the tables of the same date to which its views write, and its footprint table.
 

@@ -291,7 +291,6 @@ async fn applications_send_their_own_rules() {
     );
 }
 
-/// The row keys of the records of sent jobs of this kind.
 async fn row_keys(account: &Account, kind: &str) -> Vec<String> {
     let query = Query {
         filter: Some(Filter::partition(&Key::new(kind).unwrap())),

@@ -156,7 +156,6 @@ impl<'c> Timetable<'c> {
             .collect())
     }
 
-    /// The turn of a job, if the job is due.
     pub(super) fn due(
         &self,
         job: &TimedJob<'_>,

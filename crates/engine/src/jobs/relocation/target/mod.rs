@@ -64,7 +64,6 @@ pub(crate) trait EntityStore: Send + Sync {
         Ok(())
     }
 
-    /// Like [`settle`](Self::settle), but from the given observation.
     async fn settle_from(&mut self, _found: &Observation) -> Result<(), Failure> {
         Ok(())
     }
