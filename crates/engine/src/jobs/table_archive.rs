@@ -41,7 +41,7 @@ use evenkeel_storage::{
     Query, StoreError,
 };
 
-/// Rows of one page. It is not 1,000, because rows may be larger than 1 KiB.
+/// Rows of one page. The service allows 1,000, but rows may be larger than 1 KiB.
 const PAGE: u32 = 200;
 const FILE_ROWS: u32 = 1_000;
 const FILE_BYTES: usize = 8 << 20;
