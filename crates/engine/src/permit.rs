@@ -1,4 +1,4 @@
-//! Checks which tables the jobs of a queue may be about, before anything is read for one.
+//! Checks that a queue may have jobs about the tables of a job, before anything is read for the job.
 
 use crate::env::Env;
 use crate::execute::{Delivery, Failure, Work};
