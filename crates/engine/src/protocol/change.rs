@@ -32,7 +32,8 @@ pub(crate) enum RoundOutcome {
 pub(crate) enum Commit {
     /// The primary is written, and every item is in step.
     Closed,
-    /// The primary is written. A later write lost a race, so the primary must be reconciled.
+    /// The primary is written. Other work is left, for example because a later write lost a race, so the primary must
+    /// be reconciled.
     Committed,
     /// The primary was not written. The pass must observe again.
     Lost,

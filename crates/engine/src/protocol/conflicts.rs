@@ -1,9 +1,9 @@
 //! Key conflicts: another primary holds a key that this one derives.
 //!
-//! Two primaries can derive the same key, if the keys of a view lack a part of the primary's key. The row at the key
+//! Two primaries can derive the same key if the keys of a view lack a part of the primary's key. The row at the key
 //! names its owner. An owner that no longer derives the key is reconciled first. An owner that still derives the key
 //! keeps it, and its footprint lists the other primary as a contender (`contenders`). When the owner gives up the key,
-//! it queues a sync of the contender.
+//! the owner queues a sync of the contender.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +102,8 @@ impl TakenKey {
     }
 
     /// Whether the key stays taken until its holder changes, so that a retry fails in the same way. This does not hold
-    /// for a list, because a list disappears with its last member, even during the walk that found the conflict.
+    /// for a list, because a list disappears with its last member, perhaps even during the walk that found the
+    /// conflict.
     const fn is_kept(&self) -> bool {
         matches!(
             self,
@@ -256,7 +257,7 @@ pub(crate) async fn resolve(
 }
 
 /// Maximum number of times that a run brings the holder of a key in step. The second time is for a row that a late
-/// insert brought back. A holder that still does not free the key, because its own job fails for good, keeps the key
+/// insert brought back. A holder that still does not free the key, because its own job fails permanently, keeps the key
 /// and delays nothing else.
 const fn max_attempts(scope: &Scope<'_>) -> u8 {
     if scope.nested { 1 } else { 2 }

@@ -30,7 +30,7 @@ pub(crate) struct Observation {
     pub(crate) observed: BTreeMap<ItemAddress, ObservedItem>,
     /// Contents of the properties on other entities that were looked at.
     pub(crate) property_values: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// List members whose row has a count or measure that differs from the list's.
+    /// Members of lists whose row has a count or measure that differs from the list itself.
     pub(crate) behind: BTreeSet<ItemAddress>,
     pub(crate) primary: PrimaryRead,
     pub(crate) rows: Rows,
@@ -229,8 +229,8 @@ impl ReadTime {
     }
 
     /// Whether a pass may still begin with the page. The pass must end within `job_timeout` after the page was read, as
-    /// if it had observed by itself. A job's timeout does not count waits for other runs, so the page is too old if the
-    /// run has waited since the read. Commands have no timeout at all.
+    /// if it had observed by itself. The page is also too old if the run has waited for other runs since the read,
+    /// because such waits do not count towards the timeout. Commands have no timeout at all.
     fn holds(self, env: &Env) -> bool {
         env.clock.monotonic().saturating_sub(self.monotonic) <= MAX_PAGE_AGE
             && waited() == self.waited

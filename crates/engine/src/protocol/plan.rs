@@ -1,9 +1,9 @@
 //! The plan of a pass, a pure function of its observation.
 //!
 //! A plan has the announcement, the items to write with their conditions, the items to drop, and the keys that other
-//! primaries hold. The module `pass` carries out the plan, with three exceptions: `conflicts::resolve` asks for passes
-//! over holders first, `commit::blocked` refuses the write of the primary, or `items::confirm` finds that an item
-//! differs that the plan leaves as it is.
+//! primaries hold. The module `pass` carries out the plan, unless `conflicts::resolve` asks for passes over holders
+//! first, `commit::blocked` refuses the write of the primary, or `items::confirm` finds a change to an item that the
+//! plan leaves as it is.
 
 use std::collections::BTreeSet;
 

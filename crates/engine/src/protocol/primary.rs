@@ -34,7 +34,7 @@ pub(crate) struct StoredPrimary {
     pub(crate) rows: Rows,
 }
 
-/// Reads a primary. With `leftovers`, also reads rows that its first row does not list, because they are in the way of
+/// Reads a primary. With `leftovers`, also reads rows that the first row does not list and that may be in the way of
 /// new rows.
 pub(crate) async fn read_primary(
     env: &Env,

@@ -2,7 +2,7 @@
 //! entity of the range applies these claims before it derives items.
 //!
 //! ```text
-//!   read the primary ──▶ read the claims on it ──▶ write it at the ETag that was read, if a claim changes it
+//!   read the primary ──▶ read the claims on it ──▶ write the primary at its ETag, if a claim changes it
 //! ```
 //!
 //! The claims are read after the primary. A claim that was written before is therefore read here. The carry of a claim
@@ -10,7 +10,7 @@
 //! carry.
 //!
 //! A worker that was suspended may write a claim that its entity has dropped meanwhile. The footprint of that entity no
-//! longer lists the claim, so no claim is applied before this footprint was read.
+//! longer lists the claim. So before a claim is applied, that footprint is read.
 
 use std::collections::BTreeSet;
 

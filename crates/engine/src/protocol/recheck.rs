@@ -4,7 +4,8 @@
 //! - it wrote a document of a sink, which an old write may still overwrite;
 //! - another pass or an unanswered write disturbed it, so that an old write of the primary may still arrive;
 //! - a write of its footprint got no answer, and the pass writes nothing after it;
-//! - the primary is gone, because its empty footprint (a tombstone) stays until no pass can still hold the old state.
+//! - the primary is gone: its empty footprint (a tombstone) stays until no pass can still hold the old state, and a
+//!   recheck removes it.
 //!
 //! A job also queues a recheck if its message was delivered before and the job may have written nothing, or if the job
 //! is given up (`jobs::queue_rechecks_of`). Some jobs queue one because an earlier delivery may still write
@@ -26,8 +27,8 @@ use crate::protocol::scope::Scope;
 use evenkeel_model::ETag;
 use evenkeel_storage::{IfMatch, TableOperation};
 
-/// Runs a recheck: looks at items again, and removes a tombstone that has served its time. A redelivered recheck that
-/// writes nothing queues another one, unless its run has done so.
+/// Runs a recheck: looks at items again, and removes a tombstone that is old enough. A redelivered recheck that writes
+/// nothing queues another recheck, unless its run has already queued one.
 pub(crate) async fn run(
     mut reconciler: Reconciler<'_>,
     recheck: &Recheck,

@@ -200,7 +200,7 @@ impl<'e> Scope<'e> {
         })
     }
 
-    /// Sites of the entity's own blobs and files to which it points.
+    /// Sites of an entity's own blobs and files, if the entity points to them.
     pub(crate) fn sites(&self, entity: &Entity) -> Vec<Site> {
         let dir = self.document.as_ref().and_then(ArchiveDocument::dir);
         let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {

@@ -19,8 +19,8 @@ pub(crate) struct Plan {
     pub(crate) writes: Vec<Write>,
     pub(crate) drops: Vec<(ItemAddress, ETag)>,
     pub(crate) forget: Vec<ItemAddress>,
-    /// Large values to which another run may be about to let the primary point. They are removed from the footprint and
-    /// rechecked later.
+    /// Large values that are not dropped, because another run may be about to write a primary that points to them. They
+    /// are removed from the footprint and rechecked later.
     pub(crate) spared: Vec<ItemAddress>,
     /// Items that stay as they were found, at this ETag or token, because their view cannot derive them.
     pub(crate) kept: Vec<(ItemAddress, ETag)>,

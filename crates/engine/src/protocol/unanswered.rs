@@ -43,9 +43,9 @@ impl UnansweredWrites {
     }
 
     /// Records that a write of the primary got no answer. An insert may still arrive at any time. Any other write may
-    /// arrive as long as the primary is at the ETag of the write's condition. By then there may be no run that derives
-    /// the primary's items. The write may also arrive after a pass has looked at items and before it reads the primary.
-    /// The looks then miss the items that the write inserts.
+    /// arrive as long as the primary is at the ETag of the write's condition. When the write arrives, there may be no
+    /// run that derives the primary's items. The write may also arrive after a pass has looked at items and before it
+    /// reads the primary. The looks then miss the items that the write inserts.
     pub(crate) const fn primary_unanswered(&mut self) {
         self.may_have_written = true;
         self.unanswered = true;

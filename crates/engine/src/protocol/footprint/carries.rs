@@ -211,8 +211,8 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             continue;
         }
         if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
-            // The recheck that was queued with the tombstone does not remove it, because that recheck found marks, or
-            // finds that the tombstone was written after the recheck was queued.
+            // The recheck that was queued with the tombstone does not remove it, because that recheck has found marks,
+            // or will find that the tombstone was written after the recheck was queued.
             let request = RecheckRequest::of(Vec::new());
             unanswered.rechecks.queue(&scope, &request, None).await?;
         }

@@ -3,8 +3,8 @@
 //! A contender is listed in the footprint of the primary that holds the key, or that may get the key by a late
 //! takeover. A pass that removes an item from that footprint writes the footprint at the ETag that was read. The pass
 //! therefore sees each contender that was added while the item was listed. A contender that comes later finds the item
-//! unlisted and looks at the key again. A forged list does no harm, because the only use of the list is to queue a sync
-//! of each contender.
+//! unlisted and looks at the key again. A forged list does no harm, because a pass only looks at the items in the list
+//! and queues syncs of the contenders.
 
 use serde::{Deserialize, Serialize};
 
@@ -74,8 +74,8 @@ impl Contenders {
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
-    /// Reads a property's text. A text that is not a list of contenders yields none. Their syncs are then missing, but
-    /// the footprint stays readable.
+    /// Reads a property's text. A text that is not a list of contenders yields none. Syncs of contenders are then
+    /// missing, but the footprint stays readable.
     pub fn read(text: &str) -> Self {
         let mut contenders = Self::default();
         for Contender { item, primary } in

@@ -1,6 +1,6 @@
 //! Footprints: the record of the items that a primary owns.
 //!
-//! There is one entity per primary in the table `EvenkeelFootprints` of the source's account. Its PartitionKey is
+//! There is one entity per primary in the table `EvenkeelFootprints` of the source's account. Its `PartitionKey` is
 //! `<table>~<pk>`, so that the footprints of one source partition share entity group transactions. Every write is
 //! conditional on the entity's own ETag, which orders concurrent passes. The footprints of a table by date are in a
 //! separate table, which is dropped together with the table by date.
@@ -40,7 +40,7 @@ const VERSION: u32 = 1;
 const DOCUMENT_VERSION: &str = "DocumentVersion";
 /// Number of milliseconds by which a version may be ahead of the clock: a day.
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
-/// Property that has the primary's partition key, if the footprint's PartitionKey has a hash of that key, or a key that
+/// Property that has the primary's partition key, if the footprint's `PartitionKey` has a hash of that key, or a key that
 /// looks like a hash.
 pub(crate) const OWNER: &str = "Owner";
 pub(crate) const CARRIES: &str = "Carries";
@@ -210,7 +210,7 @@ pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     (key(&named) == footprint.key).then_some(named.key)
 }
 
-/// The footprint's PartitionKey without the table's name, and whether it may be a hash of the primary's partition key.
+/// The footprint's `PartitionKey` without the table's name, and whether it may be a hash of the primary's partition key.
 /// A partition key that is not hashed may look like a hash, too.
 fn shown_partition_key<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
     let pk = footprint

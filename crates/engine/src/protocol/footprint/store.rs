@@ -1,4 +1,4 @@
-//! Writes footprints to their table, on condition of their ETag.
+//! Writes footprints to their table, each on the condition of its ETag.
 
 use crate::execute::Failure;
 use crate::failure::{permanent, storage};

@@ -9,7 +9,7 @@
 //!
 //! A pass is opened above another for one of two purposes: to free a key that the lower pass wants, before the
 //! announcement (a *holder*), or to follow what the lower pass has written, before the close (a *follower*). When the
-//! upper pass ends, the lower pass goes on with its next child. A failure for good is passed to the lower pass. Any
+//! upper pass ends, the lower pass goes on with its next child. A permanent failure is passed to the lower pass. Any
 //! other failure ends the run.
 
 use std::collections::BTreeMap;

@@ -61,16 +61,16 @@ pub(crate) enum Step<'r> {
 
 pub(crate) struct Child {
     pub(crate) primary: Primary,
-    /// For a follower, the item by which the lower pass has changed it. For a holder, its own item at the wanted key:
-    /// if a late insert brought that item back, the holder's footprint does not list the item until a recheck, so the
-    /// pass over the holder must be told to look at it.
+    /// For a follower, the item by which the lower pass has changed this primary. For a holder, the holder's own item
+    /// at the wanted key: if a late insert brought that item back, the holder's footprint does not list the item until
+    /// a recheck, so the pass over the holder must be told to look at it.
     pub(crate) item: ItemAddress,
 }
 
 pub(crate) struct Children {
     role: Role,
     remaining: VecDeque<Child>,
-    /// Followers that failed for good.
+    /// Followers that failed permanently.
     failed: Vec<ItemAddress>,
     failure: Option<Failure>,
     ring: Option<Failure>,
