@@ -26,7 +26,7 @@ use evenkeel_storage::vault::VaultError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum SealError {
     #[error(
-        "{property:?} is encrypted in {table}, but a staged blob is not. Send it in \"entity\", or encrypted by a client"
+        "{property:?} is encrypted in {table}, but a staged blob is not. Send the property in \"entity\", or encrypted by a client"
     )]
     Staged { property: String, table: TableName },
     #[error(
@@ -50,7 +50,7 @@ enum SealError {
         to: TableName,
     },
     #[error(
-        "{property:?} is encrypted in a blob, which is not encrypted anew, so its entity cannot get another key"
+        "{property:?} is encrypted in a blob. Blobs are not encrypted again, so the entity cannot get another key"
     )]
     InBlob { property: String },
     #[error(
@@ -299,10 +299,10 @@ impl Encryption<'_> {
         )
     }
 
-    /// The entity with keyed hashes, in which those encrypted properties are encrypted that `seals` selects. `None` if
-    /// it has no encrypted properties. A value that is already encrypted stays as it is, but it must be possible to
-    /// decrypt it. If no data key is `in_use`, the entity has no encrypted values yet, so most likely it has no data
-    /// key.
+    /// The entity with keyed hashes, and with encrypted values of those encrypted properties that `seals` selects.
+    /// `None` if the entity has no encrypted properties. A value that is already encrypted stays as it is, but it must
+    /// be possible to decrypt it. If no data key is `in_use`, the entity has no encrypted values yet, so most likely it
+    /// has no data key.
     async fn with_encrypted(
         &self,
         table: &TableRef,
@@ -579,7 +579,6 @@ fn owned((name, value): (&String, &EdmValue)) -> (String, EdmValue) {
     (name.clone(), value.clone())
 }
 
-/// The failure of a job whose data key is not available.
 fn key_failure(step: String, error: DataKeyError) -> Failure {
     match error {
         DataKeyError::Store(error) => storage(step, error),

@@ -134,7 +134,8 @@ impl Engine {
         subject::primary_of(self.catalog(), job)
     }
 
-    /// The primary that a job is about. If it is in an archive, also the primaries that it was before it was archived.
+    /// The primary that a job is about. If this primary is in an archive, also the primaries as which it was stored
+    /// before.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
         subject::forms_of(self.catalog(), job)
     }
@@ -167,7 +168,8 @@ impl Engine {
         backfill::backfill(&self.0, backfill, delivery).await
     }
 
-    /// Ends a backfill that has covered its whole table: removes the findings of earlier audits that it has repaired.
+    /// Ends a backfill that has covered its whole table: removes the findings of earlier audits that the backfill has
+    /// repaired.
     pub async fn backfilled(
         &self,
         backfill: &Backfill,

@@ -10,7 +10,7 @@ use evenkeel_model::allowed::AllowedTables;
 use evenkeel_model::job::Stamp;
 use evenkeel_model::{AccountName, Job, QueueName, ViewName, cause};
 
-/// Executes work. The worker uses nothing else of the protocol.
+/// Executes work. This is the only part of the protocol that the worker uses.
 #[async_trait]
 pub trait Execute: Send + Sync {
     /// Executes one piece of work from the beginning, however often it was tried before. Dropping the future at any
@@ -184,7 +184,7 @@ pub enum FailureClass {
     Withheld {
         retry_after: Option<Duration>,
     },
-    /// A newer catalog than this worker's is recorded, or the data was written with a newer one. The message is
+    /// A catalog newer than this worker's is recorded, or a newer catalog has written the data. The message is
     /// released.
     OutdatedCatalog,
 }

@@ -4,7 +4,7 @@
 //! One loop serves all views. It acts on the present state of the primary, so the order and repetition of messages do
 //! not matter. Each primary with views has a [`footprint`], the record of its items. A `pass` reads the footprint, then
 //! the primary. `plan` decides, as a pure function, what to announce, write and drop. The pass carries out the plan and
-//! closes the footprint. All its writes are conditional, except those of documents of sinks, which have no ETags.
+//! closes the footprint. All writes of a pass are conditional, except those of documents of sinks, which have no ETags.
 //!
 //! The invariant holds at every moment, even after crashes, repetitions and late requests: **every derived item that
 //! exists is listed in its owner's footprint or queued for a recheck.** When nothing is queued and no worker runs,

@@ -1,4 +1,4 @@
-//! Checks that a queue may have jobs about the tables of a job, before anything is read for the job.
+//! Checks that the queue of a job allows the job's tables, before anything is read for the job.
 
 use crate::env::Env;
 use crate::execute::{Delivery, Failure, Work};

@@ -35,8 +35,9 @@ pub enum MemoryShare {
     /// Blocks of large values, and files of archived tables.
     Values,
     /// Lists in blobs, from their read to the end of their write, and archived documents while they are read. A job
-    /// reads a list after it has announced its changes and has taken the turn (a lock of this process) of the list's
-    /// document. From then on the job waits only for the store, neither for a turn nor for memory.
+    /// takes memory for a list after it has announced its changes and has taken the turn (a lock of this process) of
+    /// the list's document. While the job holds this memory, it waits only for the store, neither for a turn nor for
+    /// memory.
     Documents,
 }
 
@@ -379,7 +380,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// All jobs that take from the shares in order end, whatever they need, and never hold more than the budget.
+        /// If jobs take from the shares in order, all of them end, whatever they need, and they never hold more than
+        /// the budget.
         #[test]
         fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec(([0_u64..6_000, 0_u64..3_000, 0_u64..6_000, 0_u64..9_000, 0_u64..6_000], 1_u64..50), 1..40)) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

@@ -41,7 +41,7 @@ const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
 /// a shutdown loses no progress.
 pub(crate) const PART: Duration = Duration::from_secs(10);
 
-/// Maximum length of a chain of views, in which one view's target is the next one's source.
+/// Maximum length of a chain of views, in which the target of each view is the source of the next view.
 pub(crate) const LONGEST_CHAIN: usize = 8;
 
 pub type Unread = Box<dyn std::error::Error + Send + Sync>;

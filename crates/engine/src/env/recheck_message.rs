@@ -17,7 +17,7 @@ pub struct Recheck {
     pub primary: Primary,
     /// Items to look at, besides those that the footprint marks.
     pub items: Vec<ItemAddress>,
-    /// Number of rechecks in a row that led to this one.
+    /// Number of consecutive rechecks that led to this one.
     pub chained: u32,
     /// Digest of the taken keys for which the job that queued this recheck fails. A recheck that finds the same taken
     /// keys does not fail a second time.

@@ -1,7 +1,7 @@
 //! Puts rechecks into recheck queues. Concurrent runs share a message.
 //!
-//! A message holds at most 100 rechecks, all of one table and each of another primary. A run that is alone does not
-//! wait for others.
+//! A message holds at most 100 rechecks of one table, with at most one recheck for each primary. A run that is alone
+//! does not wait for others.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
 /// Maximum number of rechecks in a message: as many as a delivery runs at once.
 const MAX_RECHECKS: usize = 100;
 
-/// A queue, the table of the primaries, and the number of rechecks in a row that led to these, which determines the
+/// A queue, the table of the primaries, and the number of consecutive rechecks that led to these, which determines the
 /// delay. Only rechecks of the same place share a message.
 pub(crate) type RecheckPlace = (AccountName, QueueName, TableName, u32);
 

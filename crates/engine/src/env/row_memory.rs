@@ -1,5 +1,5 @@
-//! Memory for the primary of a job. A run reserves memory before it reads the primary, by the sizes of earlier rows of
-//! the table, and corrects the reservation once it knows the row's size.
+//! Memory for the primary of a job. A run reserves memory before it reads the primary, according to the sizes of
+//! earlier rows of the table, and corrects the reservation once it knows the row's size.
 //!
 //! A row's size is known only once the row is in memory, which is too late if hundreds of rows are read at once. So
 //! each table has an expected size. The expected size rises quickly and falls slowly, so that the large rows of a mixed

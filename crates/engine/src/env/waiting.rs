@@ -138,8 +138,8 @@ pub fn note_untold(changes: Vec<ItemChange>) {
     });
 }
 
-/// The changes so far of a run over many primaries. If the run fails or is dropped, no outcome reports these changes,
-/// so they are recorded as unreported.
+/// The changes that a run over many primaries has made so far. If the run fails or is dropped, no outcome reports these
+/// changes, so they are recorded as unreported.
 #[derive(Debug, Default)]
 pub(crate) struct RunSummary(pub(crate) Summary);
 

@@ -15,8 +15,8 @@ pub(crate) struct Actual<'s> {
     pub(crate) own: BTreeMap<&'s ItemAddress, &'s Entry>,
     pub(crate) changing: bool,
     pub(crate) has_differences: bool,
-    /// Places (account and site) at which an item has an unknown state. Any view of this primary may have announced the
-    /// item.
+    /// Places (account and site) whose content is unknown, because a write of a document was announced there. Any view
+    /// of this primary may have announced the write.
     uncertain_places: BTreeSet<Place<'s>>,
     /// Rows of this primary that their view no longer derives.
     unwanted_rows: BTreeMap<Place<'s>, &'s ItemAddress>,

@@ -202,7 +202,8 @@ pub(crate) async fn upload(
     record_outcomes(ended, run)
 }
 
-/// Records the outcomes of operations on items. Returns the versions written, or `None` if a race was lost.
+/// Records the outcomes of operations on items. Returns the new versions of the written items, or `None` if a race was
+/// lost.
 pub(crate) fn record_outcomes(
     ended: Vec<items::Ended<'_>>,
     run: &mut RunState<'_>,

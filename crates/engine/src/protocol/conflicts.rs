@@ -53,7 +53,7 @@ enum TakenKey {
         list: ViewName,
     },
     #[error(
-        "{address} is taken by an old list of view {list}, of a former definition. Give view {} another target or other keys, or its former name and definition. Or remove it, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare it again",
+        "{address} is taken by an old list of view {list}, of a former definition. Give view {} another target or other keys, or its former name and definition. Or remove the view, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare the view again",
         .address.view
     )]
     ByFormerList {
@@ -63,7 +63,7 @@ enum TakenKey {
     #[error("{address} is taken by a {} that evenkeel did not write. Delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
     #[error(
-        "{address} would be set on a copy, which its own view overwrites. Set them on an entity of your own, or let that view copy them"
+        "{address} would be set on a copy, whose own view overwrites such properties. Set the properties on an entity that is not a copy, or let the view of the copy include them"
     )]
     OnCopy { address: ItemAddress },
 }

@@ -116,7 +116,6 @@ impl Observation {
     }
 }
 
-/// Observes in the order that the protocol requires: footprint, items, primary.
 pub(crate) async fn observe(
     scope: &Scope<'_>,
     reads: ItemReads,

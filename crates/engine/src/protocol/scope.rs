@@ -35,7 +35,7 @@ pub(crate) struct PassOptions<'e> {
     pub(crate) said: ClaimReading,
     /// Items to look at from the first round on, even if the footprint does not list them.
     pub(crate) met: BTreeSet<ItemAddress>,
-    /// Number of rechecks in a row that led to this pass; 0 if no recheck runs the pass.
+    /// Number of consecutive rechecks that led to this pass; 0 if no recheck runs the pass.
     pub(crate) chained: u32,
     pub(crate) document: Option<ArchiveDocument<'e>>,
     pub(crate) nested: bool,

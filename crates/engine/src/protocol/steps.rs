@@ -1,4 +1,4 @@
-//! The plan of a pass, and its steps.
+//! The types of a plan and of its steps.
 
 use std::collections::BTreeSet;
 

@@ -287,7 +287,7 @@ impl Footprint {
         }
     }
 
-    /// Items that the footprint does not list, but that an old takeover may still bring, each with the former holder of
+    /// Items that the footprint does not list, although their takeover may still arrive, each with the former holder of
     /// its key.
     pub(crate) fn pending_takeovers(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
         self.contenders

@@ -60,8 +60,8 @@ fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
 /// that is about to be created or dropped.
 fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
     let mut footprint = input.footprint.clone();
-    // This pass changes items, and rows that are derived from these items follow. The footprint is settled once the
-    // pass has closed, but not if the pass stops half-way.
+    // This pass changes items, and rows that are derived from these items change as well. The footprint is settled once
+    // the pass has closed, but not if the pass stops half-way.
     footprint.settled = Settled::Never;
     for write in &plan.writes {
         let entry = footprint

@@ -151,7 +151,6 @@ impl<'e> Reconciler<'e> {
         Ok(uploaded.is_some())
     }
 
-    /// Writes the primary alone. Its items follow later.
     pub(crate) async fn write_alone(
         &mut self,
         seen: &Observation,
@@ -208,7 +207,6 @@ impl<'e> Reconciler<'e> {
         self.pass.next_round().await
     }
 
-    /// Observes everything but range overlays, for a job that may write the primary.
     pub(crate) async fn observe(&mut self) -> Result<Observation, Failure> {
         self.pass.observe().await
     }
