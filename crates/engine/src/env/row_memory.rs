@@ -123,7 +123,7 @@ impl RowMemory {
         match (needed(bytes as u64), &mut grant) {
             (Some(needed), Some(taken)) if taken.bytes() >= needed => taken.shrink(needed),
             (needed, _) => {
-                // The run must hold no part of the share while it waits for a larger one.
+                // The run must hold no part of the share while it waits for a larger part.
                 drop(grant.take());
                 grant = take(needed).await;
             }

@@ -35,7 +35,7 @@ type Shares = [AtomicBool; 8];
 pub(crate) struct SharePart(Option<(Arc<Shares>, usize)>);
 
 /// Records that this run takes a part of a share. `None` if the run already has a part of the share, because it must
-/// not wait for another.
+/// not wait for another part.
 pub(crate) fn part_of(share: usize) -> Option<SharePart> {
     let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else {
         return Some(SharePart(None));

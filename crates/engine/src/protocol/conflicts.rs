@@ -1,4 +1,4 @@
-//! Key conflicts: another primary holds a key that this one derives.
+//! Key conflicts: another primary holds a key that this primary derives.
 //!
 //! Two primaries can derive the same key if the keys of a view lack a part of the primary's key. The row at the key
 //! names its owner. An owner that no longer derives the key is reconciled first. An owner that still derives the key

@@ -106,7 +106,7 @@ pub(crate) fn of_part(
     list: Option<&ViewName>,
 ) -> ObservedItem {
     match found {
-        // The entity is a copy. Its own view writes it as a whole, which would remove the properties.
+        // The entity is a copy, which its own view writes as a whole. Such a write would remove the properties.
         SiteContent::Absent if address.part == Some(Part::Properties) && owner.is_some() => {
             ObservedItem::Foreign {
                 etag: None,

@@ -236,8 +236,9 @@ fn drop_unwanted(actual: &Actual<'_>, plan: &mut Plan) {
                 | None => {}
             }
         } else if !address.site.is_conditional() {
-            // A document of a sink has no ETag. A write to the same key replaces it. Otherwise it is deleted without a
-            // condition, even if a look found nothing, because an old write may have arrived since.
+            // A document of a sink has no ETag. If another item is written at the same key, that write replaces the
+            // document. Otherwise the document is deleted without a condition, even if a look found nothing, because an
+            // old write may have arrived since.
             if !desired.keys().any(|other| place(other) == place(address)) {
                 plan.drops.push((
                     address.clone(),

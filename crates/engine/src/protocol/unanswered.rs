@@ -23,7 +23,7 @@ pub(crate) struct UnansweredWrites {
     /// Another pass has written the footprint since this run read it.
     overtaken: bool,
     /// This run has overwritten another pass's open announcement with its own. Later rounds find only this run's
-    /// announcement, so this flag records that there was another.
+    /// announcement, so this flag records that the other pass was interrupted or is still at work.
     disturbed: bool,
     may_have_written: bool,
     /// A further row of a wide primary could not be inserted, because its key belongs to a row that the primary's first
@@ -59,7 +59,7 @@ impl UnansweredWrites {
         self.unlisted_rows = true;
     }
 
-    /// Records that rows which the primary's first row does not list may be left over. Later reads look for them.
+    /// Records that rows which the primary's first row does not list may be left over. Later reads look for such rows.
     pub(crate) const fn rows_may_be_left(&mut self) {
         self.unlisted_rows = true;
     }

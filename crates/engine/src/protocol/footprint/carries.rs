@@ -12,7 +12,7 @@
 //!
 //! The mark is announced before its carry is queued. A carry that is done before the pass has closed therefore finds
 //! the announcement open, and waits for the close. If no close comes, the carry removes its mark nevertheless, which
-//! changes the footprint's ETag. The pass, or the one after it, then needs another round, in which it finds the claim
+//! changes the footprint's ETag. That pass, or the next pass, then needs another round, in which it finds the claim
 //! announced, writes the claim again, and queues a carry with another mark.
 //!
 //! The footprint of a deleted entity (its tombstone) stays as long as it has marks. The carry that removes the last

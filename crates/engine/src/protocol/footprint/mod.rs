@@ -445,8 +445,8 @@ impl Footprint {
     }
 }
 
-/// The seal of a list. It never equals the seal of a cursor, because the sealed text begins with `footprint` here and
-/// with a bracket there.
+/// The seal of a list. It never equals the seal of a cursor, because the sealed text of a list begins with `footprint`,
+/// and that of a cursor with a bracket.
 fn seal(secret: &Secret, primary: &Primary, list: &str) -> [u8; 32] {
     let of =
         serde_json::json!([primary.table, primary.key.pk, primary.key.rk, VERSION]).to_string();

@@ -158,8 +158,8 @@ impl Close {
         }
     }
 
-    /// Whether the stored footprint equals this one already, because nothing was announced and properties still wait
-    /// for an entity that does not exist. An earlier write of the footprint may still be under way.
+    /// Whether the stored footprint already equals this footprint, because nothing was announced and properties still
+    /// wait for an entity that does not exist. An earlier write of the footprint may still be under way.
     pub(crate) fn is_stored(&self, input: &PlanInput<'_>, plan: &Plan) -> bool {
         plan.announce.is_none()
             && self.footprint == *input.footprint
@@ -295,9 +295,9 @@ pub(crate) fn close(
     }
 }
 
-/// The rechecks that a close queues. A tombstone needs a recheck that removes it. A disturbed pass needs one even
-/// without items: the other pass may have been about to write the primary, and that write may still arrive long after
-/// its job has ended.
+/// The rechecks that a close queues. A tombstone needs a recheck that removes it. A disturbed pass needs a recheck even
+/// if it has no items to look at: the other pass may have been about to write the primary, and that write may still
+/// arrive long after its job has ended.
 fn rechecks(
     input: &PlanInput<'_>,
     plan: &Plan,

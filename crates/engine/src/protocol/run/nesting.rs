@@ -25,7 +25,7 @@ pub(crate) enum Role {
     Frees,
 }
 
-/// The stack of open passes. Each pass is nested in the one below, and only the top pass works.
+/// The stack of open passes. Each pass is nested in the pass below, and only the top pass works.
 pub(crate) struct Nesting(Vec<(Primary, Role)>);
 
 /// A ring of entities: each sets properties on the next one, and the last one on the first.
@@ -81,8 +81,8 @@ impl Nesting {
             && self.0.iter().take(below).all(|(open, _)| open != holder)
     }
 
-    /// The ring that a pass over this primary would close: the passes from the open one over the same primary to the
-    /// top. `None` if there is no such pass.
+    /// The ring that a pass over this primary would close: the passes from the top of the stack down to the open pass
+    /// over the same primary. `None` if there is no such pass.
     fn ring(&self, primary: &Primary, role: Role) -> Option<Ring> {
         let first = self.0.iter().rposition(|(open, _)| open == primary)?;
         let path = || self.0.iter().skip(first);

@@ -215,8 +215,8 @@ impl<'e> Reconciler<'e> {
         self.pass.begin_round().await
     }
 
-    /// One round of the run's own pass, with the passes over other primaries that it needs. Each open pass waits for
-    /// the one above it.
+    /// One round of the run's own pass, with the passes over other primaries for which the round waits. Each open pass
+    /// waits for the pass above it.
     async fn round(
         &mut self,
         seen: &Observation,

@@ -25,8 +25,8 @@ pub(crate) enum RoundStart {
 }
 
 impl Pass<'_> {
-    /// Begins a round: counts it and observes everything. Range overlays on the primary are read last. If the primary
-    /// differs from them, they are applied to the stored primary.
+    /// Begins a round: counts it and observes everything. Range overlays on the primary are read last, and are applied
+    /// to the stored primary if it differs from them.
     pub(crate) async fn begin_round(&mut self) -> Result<RoundStart, Failure> {
         if !self.scope.has_views() && !self.scope.receives() {
             return Ok(RoundStart::NothingDerived);
