@@ -286,8 +286,8 @@ async fn enlist(
     let Some(row) = row else {
         return Ok(EnlistOutcome::Unlisted);
     };
-    // An unreadable footprint is left to its owner's jobs. The secret is not needed here, because seals do not cover
-    // contenders.
+    // If the footprint is unreadable, its owner's jobs report this. The secret is not needed here, because seals do not
+    // cover contenders.
     let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else {
         return Ok(EnlistOutcome::Done);
     };

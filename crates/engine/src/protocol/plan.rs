@@ -27,9 +27,9 @@ pub(crate) enum Decision {
     Do(Box<Plan>),
 }
 
-/// Decides what a pass does. Looks at items in `requested` are not requested again. Otherwise the rounds would never
-/// end, because items of a newer catalog are never looked at. The announcement has a new mark for each range that needs
-/// a carry.
+/// Decides what a pass does. Looks that were requested before (`requested`) are not requested again. Otherwise the
+/// rounds would never end, because items of a newer catalog are never looked at. The announcement has a new mark for
+/// each range that needs a carry.
 pub(crate) fn decide(
     input: &PlanInput<'_>,
     requested: &BTreeSet<ItemAddress>,

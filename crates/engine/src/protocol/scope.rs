@@ -253,7 +253,7 @@ impl<'e> Scope<'e> {
             account: address.account.clone(),
             table: table.clone(),
         };
-        // A row that a view derives within its own table is not a primary there. An entity on which a view sets
+        // A row that a view derives within its own table is not a primary of that table. An entity on which a view sets
         // properties is a primary.
         let is_primary = target != *self.source || address.part == Some(Part::Properties);
         (is_primary && self.env.catalog.derives_from(&target)).then(|| Primary {

@@ -144,7 +144,7 @@ impl Write {
     }
 
     /// Whether the write creates the item, by an insert or in place of another primary's or view's item. A pass that
-    /// looked before the write found nothing to drop.
+    /// looked before the write did not see the item, so it does not drop the item.
     pub(crate) const fn creates(&self) -> bool {
         self.over.is_none() || self.evicts.is_some() || self.replaces.is_some()
     }

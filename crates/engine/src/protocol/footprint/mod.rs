@@ -33,8 +33,8 @@ use evenkeel_model::{
     Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, ViewName, limits,
 };
 
-/// The table of footprints in each account that has sources of views. The footprint tables of tables by date have names
-/// that begin with this one.
+/// The table of footprints in each account that has sources of views. The footprints of tables by date are in tables
+/// whose names begin with this name.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
 const VERSION: u32 = 1;
 const DOCUMENT_VERSION: &str = "DocumentVersion";
