@@ -168,8 +168,8 @@ impl Engine {
         backfill::backfill(&self.0, backfill, delivery).await
     }
 
-    /// Ends a backfill that has covered its whole table: removes the findings of earlier audits that the backfill has
-    /// repaired.
+    /// Ends a backfill that has covered its whole table: subtracts what the backfill has repaired from the results of
+    /// earlier audits.
     pub async fn backfilled(
         &self,
         backfill: &Backfill,
