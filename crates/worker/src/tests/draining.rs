@@ -1,4 +1,4 @@
-//! The end of a run.
+//! How a run ends.
 
 use std::future::pending;
 use std::time::Duration;

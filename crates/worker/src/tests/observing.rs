@@ -1,4 +1,4 @@
-//! Reports to an observer.
+//! Tests of the reports to an observer.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
