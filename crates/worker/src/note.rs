@@ -12,7 +12,7 @@ use evenkeel_model::body::{self, Extent};
 use evenkeel_model::job::Note;
 
 const FIELD: &str = "ek";
-/// Limits of [`compared`]: bytes of the expanded body, and memory of its values.
+/// Limits of `compared`: bytes of the expanded body, and memory of its values.
 const COMPARED_BYTES: usize = 256 * 1024;
 const COMPARED_MEMORY: u64 = 8 << 20;
 
