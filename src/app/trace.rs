@@ -31,7 +31,8 @@ pub(super) fn begin(settings: &TraceSettings) -> anyhow::Result<Option<Traces>> 
     ))
 }
 
-/// Parses `name=value,name=value`. Errors do not contain a value, because it may be a secret.
+/// Parses `name=value,name=value`. Error messages contain no value, because a value may be a
+/// secret.
 fn headers_of(text: &str) -> anyhow::Result<HashMap<String, String>> {
     let pairs = text
         .split(',')

@@ -13,7 +13,7 @@ use evenkeel_model::condition::TimedCondition;
 use evenkeel_model::sweep::{PER_SECOND, RangeFields, Sweep, SweepAction};
 use evenkeel_model::{Key, QueueName, Row, ViewName};
 
-/// Rows that a dry run shows.
+/// Number of rows that a dry run shows.
 pub(super) const SAMPLE: usize = 10;
 
 #[derive(Debug, Args)]
@@ -79,12 +79,12 @@ pub struct SweepSelection {
 struct DryRun<'a> {
     op: &'a str,
     of: &'a str,
-    /// Entities on which the job would act now.
+    /// Number of entities on which the job would act now.
     matching: u64,
-    /// Entities that were read.
+    /// Number of entities that were read.
     seen: u64,
     sample: Vec<RowJson>,
-    /// Reasons in a sample of the table why the condition may never match.
+    /// Reasons why the condition may never match, found in a sample of the table.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }
@@ -165,7 +165,7 @@ impl SweepSelection {
     }
 }
 
-/// Reads every entity that the sweep would read.
+/// Reads all entities that the sweep would read, and counts those on which it would act.
 pub(super) async fn survey(
     sweep: &Sweep,
     context: &Context,
