@@ -402,7 +402,7 @@ struct AppParts {
     changes: TaskTracker,
     /// Memory budget of all jobs, shared by workers with different catalogs.
     memory: Arc<MemoryBudget>,
-    /// Secret for the seals of all engines.
+    /// The secret for the seals of all engines.
     secret: Arc<SealSecret>,
 }
 

@@ -26,7 +26,6 @@ use evenkeel_storage::Clock as _;
 use evenkeel_storage::system::SystemClock;
 use evenkeel_worker::{Mode, RunReport};
 
-/// Default address of the HTTP server.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 /// Sections that `--set` may change. The accounts are the demo's own.
 const SETTABLE: [&str; 2] = ["http.", "worker."];
@@ -104,7 +103,6 @@ async fn server(
     })
 }
 
-/// The parts that serve HTTP during the story.
 struct HttpParts {
     server: Server,
     condition: Arc<ProgramState>,

@@ -21,7 +21,6 @@ use evenkeel_storage::{
     ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows,
 };
 
-/// Partition of the workers' rows.
 const PARTITION: &str = "worker";
 /// Property with the time, by the table service's clock, at which a worker first wrote its row. The
 /// first write does not set the property, because the Timestamp of the row is that time.
@@ -117,7 +116,7 @@ impl<'a> Fleet<'a> {
                 // If the store does not answer, its circuit breaker reports that.
                 Err(error) => tracing::debug!(
                     error = cause::chain(&error),
-                    "could not update this worker's row in {} or read the others",
+                    "could not update this worker's row in {} or read the rows of the others",
                     self.table
                 ),
             }

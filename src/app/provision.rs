@@ -17,7 +17,6 @@ use evenkeel_telemetry::names;
 /// Interval between listings of the tables, with jitter.
 const EVERY: Duration = Duration::from_secs(12);
 
-/// Missing declared tables.
 type MissingTables = BTreeSet<(AccountName, TableName)>;
 
 pub(super) async fn watch(

@@ -36,7 +36,6 @@ use evenkeel_worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 /// Interval of the retention pass, with jitter. The interval is below an hour, which is the
 /// shortest period of tables by date.
 const RETENTION_INTERVAL: Duration = Duration::from_mins(50);
-/// Delay after a failed retention pass.
 const RETENTION_RETRY: Duration = Duration::from_mins(2);
 /// Maximum time by which the retention pass delays the first message. If an account does not
 /// answer, most jobs do not need it.

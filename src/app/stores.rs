@@ -42,7 +42,6 @@ pub(super) struct OpenedStores {
     /// Circuits of the sinks. If one is open, only the jobs that write to its sink are stopped.
     sinks: Vec<Arc<Circuit>>,
     metered: Vec<Metered>,
-    /// Retry policies of the accounts and sinks.
     retries: Vec<Arc<ArcSwap<RetryPolicy>>>,
     /// Keyrings of the accounts and sinks that have secrets.
     keyrings: Vec<Arc<Keyring>>,
@@ -62,7 +61,6 @@ impl OpenedStores {
         }
     }
 
-    /// Replaces the retry policy of all accounts and sinks.
     pub(super) fn retry(&self, policy: RetryPolicy) {
         for retry in &self.retries {
             retry.store(Arc::new(policy));
@@ -79,7 +77,6 @@ impl OpenedStores {
         }
     }
 
-    /// Reads the files of all secrets again.
     pub(super) async fn read_secrets_again(&self) {
         futures::future::join_all(self.keyrings.iter().map(Keyring::read_again)).await;
     }

@@ -8,7 +8,6 @@ use crate::cli::UsageError;
 use evenkeel_model::settings::TraceSettings;
 use evenkeel_telemetry::traces::{TraceOptions, Traces};
 
-/// Starts the span exporter, if an endpoint is configured.
 pub(super) fn begin(settings: &TraceSettings) -> anyhow::Result<Option<Traces>> {
     let Some(endpoint) = settings.endpoint.clone() else {
         return Ok(None);

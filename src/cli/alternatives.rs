@@ -4,7 +4,6 @@
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 
-/// Options with their alternatives.
 const ALTERNATIVES: [(&str, &str); 3] = [
     (
         "--list",

@@ -137,7 +137,7 @@ pub(crate) struct CommandTraits {
     pub(crate) only_shows: bool,
     /// Whether an interrupted command ends by itself and reports what it has done so far.
     pub(crate) ends_in_order: bool,
-    /// Whether warnings about the configuration are printed first.
+    /// Whether warnings about the configuration are printed before the command begins.
     pub(crate) warnings: Warnings,
     /// Whether the log lines of the command's workers are shown.
     pub(crate) logs: WorkerLogs,

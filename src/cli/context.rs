@@ -89,7 +89,6 @@ impl Context {
         }
     }
 
-    /// Returns an error if the queue is not declared.
     pub fn check_queue(&self, name: Option<&QueueName>) -> Result<(), UsageError> {
         let known: Vec<&str> = self
             .settings

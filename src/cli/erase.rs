@@ -69,7 +69,7 @@ struct ErasureReport<'a> {
 struct PendingValues {
     /// Time at which the erasure is finished, if a worker runs then.
     until: Timestamp,
-    /// Number of large values; `None` if unknown.
+    /// Number of large values; `None` if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     values: Option<u64>,
 }
@@ -84,7 +84,6 @@ impl PendingValues {
     }
 }
 
-/// Why an erasure did not finish.
 enum Unfinished {
     /// The entity was not touched.
     Skipped(String),
@@ -102,7 +101,6 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// What was removed in one account.
 #[derive(Default, Serialize)]
 struct AccountReport {
     #[serde(flatten)]

@@ -19,9 +19,7 @@ use evenkeel_ops::logging::AUDIT;
 use evenkeel_storage::sealing::{self, DataKeyError, DataKeys};
 use evenkeel_storage::{Account, ErrorClass, Missing, Query};
 
-/// Number of concurrent rewraps.
 const PARALLEL: usize = 16;
-/// Number of entities per page.
 const PAGE: u32 = 1_000;
 
 #[derive(Debug, Args)]
@@ -133,13 +131,14 @@ struct RewrapTally {
 #[derive(Debug, Default, Serialize)]
 struct SealTally {
     entities: u64,
-    /// Entities for which a job was sent.
+    /// Number of entities for which a job was sent.
     plain: u64,
-    /// Entities with a value in a blob. The value may be plain.
+    /// Number of entities with a value in a blob. The value may be plain.
     in_blobs: u64,
 }
 
-/// Runs a subcommand of `keys`. `draw` creates the random bytes of a new key-encryption key.
+/// Runs a subcommand of `keys`. `draw` creates a new key-encryption key that is wrapped by a key of
+/// Azure Key Vault.
 pub async fn keys(
     args: &KeysArgs,
     context: &Context,

@@ -55,8 +55,9 @@ impl LineFilter<'_> {
     }
 }
 
-/// Parses a time in the format of an entity's times; without an offset it is UTC. A day is tried
-/// last, because its parser would accept a time and take it for midnight.
+/// Parses a time in the format of an entity's times; without an offset it is UTC. A day stands for
+/// its midnight. A parser of days is not used, because it would accept a time and ignore the time
+/// of day.
 fn moment(text: &str) -> Result<Timestamp, String> {
     EdmDateTime::parse(text)
         .or_else(|_| EdmDateTime::parse(&format!("{text}T00:00:00Z")))

@@ -13,7 +13,6 @@ use evenkeel_rollout::migrations::{
 
 /// Maximum wait for a store that does not answer.
 const WAIT: Duration = Duration::from_mins(1);
-/// Delay between attempts.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]

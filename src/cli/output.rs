@@ -95,7 +95,6 @@ impl Output {
         }
     }
 
-    /// Sets how progress is shown.
     #[must_use]
     pub fn showing(self, progress: ProgressDisplay) -> Self {
         Self { progress, ..self }

@@ -11,7 +11,6 @@ use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use super::Output;
 use evenkeel_storage::Clock;
 
-/// Interval of redraws.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
 /// Minimum time between two lines.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);

@@ -153,7 +153,6 @@ struct UnsentLine {
     unconfirmed: bool,
 }
 
-/// The result of sending a message.
 struct MessageResult {
     line: u64,
     /// Number of lines in the message.

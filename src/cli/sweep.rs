@@ -81,7 +81,6 @@ struct DryRun<'a> {
     of: &'a str,
     /// Number of entities on which the job would act now.
     matching: u64,
-    /// Number of entities that were read.
     seen: u64,
     sample: Vec<RowJson>,
     /// Reasons why the condition may never match, found in a sample of the table.
@@ -89,7 +88,6 @@ struct DryRun<'a> {
     warnings: &'a [String],
 }
 
-/// Entities on which a sweep would act.
 pub(super) struct Survey {
     matching: u64,
     seen: u64,
@@ -195,7 +193,6 @@ pub(super) async fn survey(
     }
 }
 
-/// Prints the entities on which a sweep would act.
 pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::Result<()> {
     let Survey {
         matching,
@@ -235,7 +232,6 @@ pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::R
     Ok(out.table(&heading, &rows)?)
 }
 
-/// Puts a sweep on a queue.
 pub(super) async fn submit(
     sweep: &Sweep,
     queue: Option<&QueueName>,

@@ -27,7 +27,7 @@ pub(super) struct WholeTables<'a> {
     pub(super) queue: Option<&'a QueueName>,
 }
 
-/// How the command continues.
+/// How a command continues after its tables were selected.
 pub(super) enum WalkStart {
     /// The command walks over these tables. The exit code applies if nothing else decides it.
     Here(Vec<TableName>, Exit),
@@ -59,7 +59,6 @@ pub(super) async fn begin(
     })
 }
 
-/// The tables of primaries that are selected.
 #[derive(Debug, Default)]
 struct TableSelection {
     tables: BTreeSet<TableName>,
@@ -131,8 +130,9 @@ impl TableSelection {
 }
 
 /// Selects the tables: a single one, those of a view, or all tables with views. A view over a range
-/// has two tables, that of the one and that of the many. A view of tables by date has all existing
-/// ones. Retired views are included, because their items must be removed.
+/// has two source tables: the table of the entity that sets values, and the table of the entities
+/// that get them. A view of tables by date has all existing tables. Retired views are included,
+/// because their items must be removed.
 async fn select(
     table: Option<&String>,
     view: Option<&ViewName>,
@@ -274,7 +274,6 @@ fn tables_of(view: &View) -> impl Iterator<Item = TableName> {
         .cloned()
 }
 
-/// Checks and prepares a job.
 pub(super) fn prepared(
     job: &Value,
     queue: Option<&QueueName>,

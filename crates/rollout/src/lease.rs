@@ -90,7 +90,6 @@ impl CatalogLease {
         self.changed.notify_waiters();
     }
 
-    /// Waits until `select` returns a value.
     async fn wait_for<T>(&self, mut select: impl FnMut(&LastRead) -> Option<T>) -> T {
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -136,12 +135,10 @@ impl CatalogLease {
         self.wait_for(|last_read| last_read.newer).await
     }
 
-    /// Requests a read of the record.
     pub fn request_read(&self) {
         self.read_wanted.notify_one();
     }
 
-    /// Waits until a read is requested.
     pub async fn read_requested(&self) {
         self.read_wanted.notified().await;
     }

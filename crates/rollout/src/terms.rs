@@ -50,7 +50,6 @@ pub enum Notice<'a> {
     Refused,
 }
 
-/// The dependencies of a term.
 pub struct TermContext<'a> {
     pub stores: &'a Stores,
     pub settings: &'a Settings,
@@ -98,7 +97,6 @@ pub async fn work(
     Ok(total)
 }
 
-/// Waits until the configured catalog is the recorded one.
 async fn wait_for_recorded(
     host: &impl Host,
     context: &TermContext<'_>,
@@ -130,7 +128,7 @@ async fn wait_for_recorded(
         if reported != reason {
             tracing::error!(
                 %reason, exits_in_seconds = left.as_secs_f64(),
-                "the configured catalog is not the recorded one: {reason}; receiving no jobs, and exiting in {:.0} s unless it is",
+                "the configured catalog is not the recorded one: {reason}; receiving no jobs, and exiting in {:.0} s unless it is recorded by then",
                 left.as_secs_f64()
             );
             reported = reason;

@@ -10,7 +10,6 @@ use evenkeel_storage::{Clock, Rng};
 
 /// Interval between reads. A lease does not expire because of two failed reads.
 pub(super) const READ_INTERVAL: Duration = Duration::from_secs(4);
-/// Delay after a failed read.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 pub struct RecordWatch<'a> {
@@ -43,7 +42,6 @@ impl RecordWatch<'_> {
         }
     }
 
-    /// Reads the record once.
     pub async fn look(&self) -> Result<(), MigrationError> {
         let lease = self.current.lease();
         if lease.newer().is_some() {

@@ -57,7 +57,6 @@ const MAX_REST: u32 = 128;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Window {
     pub(crate) length: Duration,
-    /// Runs that ended.
     pub(crate) ended: u64,
     /// Runs that ended because a store asked to retry later.
     pub(crate) throttled: u64,
@@ -74,7 +73,7 @@ pub(crate) struct AdaptiveLimit {
     /// Smoothed number of jobs per second at this limit.
     rate: Option<f64>,
     rest: u32,
-    /// Whether every climb so far was kept.
+    /// Whether no climb has been taken back so far.
     starting: bool,
 }
 
@@ -84,7 +83,7 @@ enum LimitPhase {
         from: usize,
         rate: f64,
     },
-    /// The limit stays for this many windows.
+    /// The limit does not change for this many windows.
     Resting(u32),
 }
 

@@ -54,7 +54,7 @@ pub(crate) async fn control_concurrency(
 }
 
 struct ControlledSlots<'a> {
-    /// What holds the slots, for the log.
+    /// Name of the pool of slots, for the log.
     pool: &'static str,
     slots: &'a Slots,
     controller: AdaptiveLimit,

@@ -49,7 +49,7 @@ pub(crate) struct QueueConsumer {
     pub(crate) allowed: JobAllowance,
     pub(crate) queues: Arc<dyn QueueStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,
-    /// Shared by the shards of a queue.
+    /// Slots for messages. The shards of a queue share them.
     pub(crate) slots: Slots,
     /// Slots for the jobs of batches, in addition to the slot of their message. Shared by the
     /// shards of a queue.

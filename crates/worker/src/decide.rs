@@ -337,7 +337,7 @@ fn poison(reason: Reason, end: &RunOutcome, before: &str) -> Settlement {
     })
 }
 
-/// The step that failed, and the error.
+/// Returns the step that failed, and the error.
 pub(crate) fn describe(end: &RunOutcome) -> (String, String) {
     let (step, error) = match end {
         RunOutcome::Returned(ran) => match ran.as_ref() {

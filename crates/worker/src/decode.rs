@@ -23,7 +23,7 @@ pub(crate) struct DecodedMessage {
     pub(crate) op: &'static str,
     /// The operation as written in the message, for its poison message.
     pub(crate) op_text: Option<String>,
-    /// The client's id of the job.
+    /// The id that the client gave to the job.
     pub(crate) id: Option<String>,
     pub(crate) traceparent: Option<String>,
     pub(crate) deliveries: Deliveries,

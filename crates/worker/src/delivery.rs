@@ -1,5 +1,3 @@
-//! The state of one delivery.
-
 use std::time::Duration;
 
 use super::consumer::QueueConsumer;
@@ -20,12 +18,11 @@ pub(super) struct OpenDelivery<'d> {
     pub(super) lease: Lease,
 }
 
-/// What does not change during a delivery.
+/// Facts that do not change during a delivery.
 #[derive(Clone, Copy)]
 pub(super) struct DeliveryFacts<'d> {
     pub(super) context: &'d RunContext,
     pub(super) consumer: &'d QueueConsumer,
-    /// The message as it was received.
     pub(super) message: &'d Message,
     pub(super) decoded: &'d DecodedMessage,
     /// Gives the time by the queue's clock.

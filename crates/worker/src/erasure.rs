@@ -138,7 +138,6 @@ pub struct QueueDiscards {
     pub account: AccountName,
     /// Discarded messages, including those that were discarded before a failure.
     pub discarded: ErasureDiscards,
-    /// Why the walk over this queue was cut short.
     pub error: Option<StoreError>,
 }
 

@@ -134,7 +134,7 @@ pub(crate) enum NoteOutcome {
 pub(crate) struct LeaseStart {
     pub(crate) id: String,
     pub(crate) receipt: String,
-    /// `None` if the text could not be read.
+    /// The text of the message; `None` if it could not be read.
     pub(crate) text: Option<String>,
     pub(crate) visibility: Duration,
     /// Monotonic time just before the Get Messages request was sent.
@@ -190,7 +190,6 @@ impl Lease {
         Arc::clone(&self.confirmation)
     }
 
-    /// Keeps the quarantine's permit until the message is settled.
     pub(crate) fn keep_quarantine_permit(&mut self, permit: OwnedSemaphorePermit) {
         self.quarantine_permit = Some(permit);
     }

@@ -100,7 +100,7 @@ pub struct DeliveryReport {
     pub lag: Option<Duration>,
     /// Changes of items, in order; at most 64.
     pub changes: Vec<ItemChange>,
-    /// Number of changes, including those not in `changes`.
+    /// Number of all changes, including those that are not in `changes`.
     pub changed: usize,
     /// The run's requests to the stores. If several jobs shared the run, only the job that ran
     /// reports them.

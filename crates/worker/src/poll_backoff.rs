@@ -40,7 +40,6 @@ impl PollBackoff {
         }
     }
 
-    /// Applies a changed poll interval.
     pub(crate) fn follow(&mut self, poll: PollInterval) {
         if self.poll != poll {
             *self = Self {

@@ -94,7 +94,7 @@ async fn poll(
             if !context.unsettled.has(&consumer.account, &consumer.queue) {
                 return slots;
             }
-            // Other shards may use the slots meanwhile.
+            // While this task waits, other shards may use the slots.
             drop(slots);
             context
                 .unsettled

@@ -34,7 +34,7 @@ const POISON_TRIES: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SettleOutcome {
     Deleted,
-    /// The message was released and is redelivered.
+    /// The message will be redelivered.
     Released,
     Poisoned(Reason),
     /// Another receiver has the message, or gets it when its visibility timeout ends.

@@ -26,7 +26,7 @@ struct SlotsState {
     surplus: AtomicUsize,
     ended: AtomicU64,
     throttled: AtomicU64,
-    /// Whether a receiver had to wait for slots.
+    /// Whether a receiver had to wait because no slot was free.
     full: AtomicBool,
 }
 

@@ -172,7 +172,7 @@ impl QueueBoard {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// Messages received since the program started.
+    /// Number of messages received since the program started.
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::SeqCst)
     }

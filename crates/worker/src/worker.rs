@@ -48,13 +48,12 @@ pub struct WorkerParts {
     pub stores: Stores,
     pub health: Arc<dyn StoreHealth>,
     pub execute: Arc<dyn Execute>,
-    /// Encrypts the bodies of poison messages.
     pub seal_bodies: Arc<dyn SealBodies>,
     pub clock: Arc<dyn Clock>,
     pub rng: Arc<dyn Rng>,
     pub settings: WorkerSettings,
     pub queues: Vec<QueueSettings>,
-    /// The worker's name in poison messages.
+    /// Name of the worker in the poison messages that it puts.
     pub name: String,
     pub resolve_primaries: PrimaryResolver,
 }

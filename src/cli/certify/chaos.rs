@@ -41,7 +41,6 @@ const PACE: Duration = Duration::from_millis(300);
 const QUIET: Duration = Duration::from_secs(2);
 /// Maximum duration of the last worker. Leases and rechecks take less than a minute.
 const CALM: Duration = Duration::from_mins(10);
-/// Maximum number of findings in a report.
 const MAX_FINDINGS: usize = 10;
 /// Requests at the beginning and the end, and requests per minute. The numbers are somewhat higher
 /// than those that were counted (`tests/process/end_to_end/certifying.rs`).
@@ -74,7 +73,6 @@ pub trait ChaosStage: Send + Sync {
     fn catalog(&self) -> &Catalog;
     fn queue(&self) -> &QueueName;
     fn rng(&self) -> &dyn Rng;
-    /// Creates the tables, queues and containers of the catalog.
     async fn prepare(&self) -> anyhow::Result<()>;
     /// Runs a worker from start to end. Dropping the future kills it.
     async fn work(&self, faults: RequestFaults, mode: Mode) -> anyhow::Result<()>;
@@ -88,11 +86,9 @@ pub(super) struct ChaosReport {
     pub(super) outcome: RuleOutcome,
     seconds: f64,
     pub(super) jobs: u64,
-    /// Number of workers that were killed.
     pub(super) kills: u64,
     /// Number of requests that failed or were delayed on purpose.
     pub(super) faults: u64,
-    /// Number of primaries at the end.
     pub(super) primaries: u64,
     /// Number of correct derived items.
     pub(super) items: u64,

@@ -19,7 +19,7 @@ const BUILDINGS: &str = "Buildings";
 const ROOMS: &str = "Rooms";
 pub(super) const FORMER: &str = "FormerEmployees";
 
-/// Each department is a partition.
+/// Number of departments. Each is a partition.
 const DEPARTMENTS: u32 = 5;
 /// One employee of this many is a manager.
 const MANAGERS: u32 = 12;
@@ -42,7 +42,7 @@ pub(super) struct CompanyChange {
 #[derive(Debug, Clone)]
 struct Employee {
     number: u32,
-    /// Number of renames.
+    /// Number of times that the employee was renamed.
     version: u32,
     /// Time of the last write by the application; `None` if a job wrote the employee.
     written: Option<Duration>,
@@ -63,7 +63,7 @@ pub(super) struct ChaosCompany {
     moves: u32,
 }
 
-/// Employees by key, with the application's properties.
+/// Employees by key. The entities have only properties that the application wrote.
 pub(super) type Staff = BTreeMap<EntityKey, Entity>;
 
 impl Employee {
@@ -166,7 +166,7 @@ impl ChaosCompany {
         })
     }
 
-    /// Creates the last job about an employee.
+    /// Makes the last change of a randomly chosen employee, by a job.
     fn end(&mut self, rng: &dyn Rng, now: Duration) -> Result<CompanyChange, KeyError> {
         let Some(employee) = now
             .checked_sub(SETTLING_TIME)

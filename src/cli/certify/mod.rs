@@ -101,9 +101,8 @@ pub trait BudgetedAccount {
     fn billed(&self) -> Billed;
     /// Whether a request was refused because the budget was spent.
     fn is_spent(&self) -> bool;
-    /// Tables, queues and containers that were created.
     fn created(&self) -> Vec<(Service, String)>;
-    /// A namespace for the chaos.
+    /// Creates a namespace in the account for the chaos.
     fn chaos(&self) -> anyhow::Result<Box<dyn ChaosStage>>;
 }
 
@@ -303,7 +302,6 @@ impl Drop for SilencedPanics {
     }
 }
 
-/// Runs a rule, and repeats it if it fails.
 async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> CertifiedRule {
     let began = context.clock.monotonic();
     let (mut attempts, mut outcome) = (0, RuleOutcome::NotRun);
@@ -345,7 +343,6 @@ async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> 
     }
 }
 
-/// The message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<String>()

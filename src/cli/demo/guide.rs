@@ -175,7 +175,7 @@ fn command<'s>(program: &Path, folder: &Path, step: &'s GuideStep) -> anyhow::Re
         .spawn()
         .with_context(|| format!("could not start {}", program.display()))?;
     if let Some(mut input) = process.stdin.take() {
-        // If the command does not read its input, it has closed it, and the write fails.
+        // If a command reads no input and has ended, this write fails. That is not an error.
         let _ = input.write_all(step.input.as_bytes());
     }
     let ended = process

@@ -11,7 +11,6 @@ pub struct GuideStep {
     /// The comments before the command.
     pub comments: Vec<String>,
     pub text: String,
-    /// The arguments of the command, without the program.
     pub arguments: Vec<String>,
     pub input: String,
 }

@@ -275,7 +275,7 @@ pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option
     let shards: u32 = queues.iter().map(|queue| queue.shards.max(1)).sum();
     let most = QUEUES_TARGET / QUEUE_TARGET;
     let finding = format!(
-        "{}, with a target of 2,000 messages/s each; that of the account is 20,000/s",
+        "{}, with a target of 2,000 messages/s each; the target of the account is 20,000/s",
         shards.of("job queue")
     );
     match shards {
@@ -292,7 +292,6 @@ pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option
     }
 }
 
-/// Reports whether requests of this command were throttled.
 pub(super) fn throttling(account: &AccountName, throttled: u64, requests: u64) -> Diagnosis {
     if throttled == 0 {
         return Diagnosis::ok(

@@ -41,7 +41,6 @@ pub struct DoctorArgs {
 /// The workers of a store, according to their rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkerOverview {
-    /// Number of workers whose row is recent.
     pub running: usize,
     /// Workers whose row is not recent.
     pub silent: Vec<SilentWorker>,

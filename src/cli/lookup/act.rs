@@ -80,7 +80,7 @@ fn failed(error: ClientError) -> anyhow::Error {
     }
 }
 
-/// Information about a lookup in addition to its rows.
+/// Facts about a lookup in addition to its rows.
 #[derive(Debug, Serialize)]
 struct LookupSummary {
     query_class: QueryClass,

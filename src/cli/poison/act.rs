@@ -101,7 +101,6 @@ fn ended<Q>(
     Ok(missing(selection, found, out)?.unwrap_or(Exit::Done))
 }
 
-/// Reports that some messages are hidden.
 fn say_hidden(hidden: u64, done: &str, out: &mut Output) -> anyhow::Result<()> {
     if hidden > 0 {
         out.complain(format_args!(
@@ -347,12 +346,10 @@ fn report(
     })
 }
 
-/// Messages that match the selection.
 #[derive(Default)]
 struct FoundMessages {
     /// Each message, with the queue from which its body is read.
     entries: Vec<(std::sync::Arc<PoisonQueue>, PoisonEntry)>,
-    /// Approximate number of hidden messages.
     hidden: u64,
     /// Whether the search was interrupted, so that some messages were not read.
     interrupted: bool,

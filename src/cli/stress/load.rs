@@ -1,4 +1,4 @@
-//! Sends the requests of a load concurrently.
+//! Sends the requests of a load, with many of them in flight at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +25,7 @@ pub(super) struct LoadSettings {
     pub(super) concurrency: usize,
     /// Number of reads per hundred requests.
     pub(super) get: u64,
-    /// Maximum number of requests.
     pub(super) requests: u64,
-    /// Maximum duration.
     pub(super) duration: Duration,
 }
 

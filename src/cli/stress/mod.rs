@@ -111,7 +111,7 @@ fn load_duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A measured load, for `--json`.
+/// The result of a load, for `--json`.
 #[derive(Debug, Serialize)]
 struct StressResult {
     /// The key template, or the number of partitions.

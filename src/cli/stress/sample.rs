@@ -21,7 +21,6 @@ const GENERATED: usize = 400;
 /// Maximum number of pages that are read for a sample, because a page may have few rows.
 pub(super) const PAGES: usize = 11;
 
-/// Reads the sample, or generates one.
 pub(super) async fn sample(
     args: &StressArgs,
     table: Option<&TableRef>,

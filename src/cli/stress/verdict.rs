@@ -11,7 +11,6 @@ const ACCOUNT_TARGET: f64 = 20_000.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StressVerdict {
-    /// The service throttled requests.
     Throttled,
     /// The load of the hottest partition exceeds the target.
     TooCoarse,
@@ -28,7 +27,6 @@ pub(super) struct JudgedLoad {
     pub(super) hottest_share: f64,
     pub(super) entities_per_second: f64,
     pub(super) hottest_per_second: f64,
-    /// Number of requests that the service throttled.
     pub(super) throttled: u64,
     /// The application's peak load in entities per second, if known.
     pub(super) peak: Option<f64>,
@@ -64,7 +62,7 @@ impl JudgedLoad {
         );
         match self.verdict() {
             StressVerdict::Throttled if self.hottest_per_second < TARGET / 2.0 => format!(
-                "throttled at {} in the hottest partition, far below its target of {target}. The account is at its limit, or the service still moves partitions: run it again for longer.",
+                "throttled at {} in the hottest partition, far below its target of {target}. The account is at its limit, or the service is still moving partitions. Run the test again for longer.",
                 per_second(self.hottest_per_second)
             ),
             StressVerdict::Throttled => format!(

@@ -141,7 +141,6 @@ impl MigrationError {
         matches!(self, Self::Store { source, .. } if matches!(source.class, ErrorClass::Refused | ErrorClass::Transient { .. } | ErrorClass::Ambiguous))
     }
 
-    /// Whether a later attempt may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Store { source, .. } => source.class.is_transient(),

@@ -32,7 +32,7 @@ pub enum ProblemKind {
         /// For each field, its actual and its expected type.
         fields: BTreeMap<String, [String; 2]>,
     },
-    /// The service did not answer.
+    /// The index could not be checked, because the service did not answer.
     Unknown {
         reason: String,
     },
@@ -150,7 +150,7 @@ impl fmt::Display for CollectionProblem {
                     .iter()
                     .any(|name| fields.contains_key(*name));
                 let advice = if theirs {
-                    "evenkeel did not create it: give the view another one, or add these columns"
+                    "evenkeel did not create this table: give the view another one, or add these columns"
                         .to_owned()
                 } else {
                     format!(

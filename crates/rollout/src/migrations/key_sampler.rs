@@ -11,7 +11,7 @@ const MISSES: u8 = 10;
 const ASCII_END: &str = "\u{a0}";
 /// Greater than nearly every key.
 const END: &str = "\u{fffd}";
-/// Maximum length of a generated key.
+/// Maximum number of characters in a generated key.
 const LONGEST: usize = 128;
 
 /// A range of keys to read from its beginning; `before` is exclusive.

@@ -22,7 +22,7 @@ pub struct Migration {
     pub checksum: String,
 }
 
-/// A table for evenkeel's own use.
+/// A table in which evenkeel keeps its own state.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControlTable {

@@ -22,7 +22,6 @@ pub enum PlannedChange {
         account: AccountName,
         number: String,
         name: String,
-        /// Purpose of the migration.
         description: String,
     },
     CreateTable {

@@ -190,7 +190,6 @@ pub(super) enum RecordRow {
     Other,
 }
 
-/// A source: one table, or tables by date.
 fn source(account: &str, tables: &str) -> Result<Source, String> {
     if tables.contains('%') {
         return dated(account, tables).map(Source::Dated);

@@ -18,7 +18,6 @@ use evenkeel_model::{Comparison, Entity, EntityKey, Filter, Row};
 use evenkeel_storage::wide;
 use evenkeel_storage::{ErrorClass, Missing, Query, Stores, TableStore, all_tables};
 
-/// Maximum number of primaries in a sample.
 const PRIMARIES: usize = 1000;
 /// Number of places in the table from which primaries are read.
 const PLACES: usize = 20;
@@ -27,7 +26,6 @@ const REQUESTS: usize = 60;
 /// If a source consists of tables by date, at most this many of its tables are read.
 const DATES: usize = 4;
 
-/// Primaries of a source.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     /// Primaries by table. If the source is tables by date, there are several tables.
@@ -105,11 +103,10 @@ struct TableReader<'s> {
     rows: BTreeMap<EntityKey, Row>,
 }
 
-/// The first and the last key of a page.
 struct PageBounds {
     first: EntityKey,
     last: EntityKey,
-    /// No rows follow the page.
+    /// Whether no rows follow the page.
     ended: bool,
 }
 

@@ -21,17 +21,16 @@ use evenkeel_storage::{ErrorClass, Missing, Query, TableStore};
 const KEYS: usize = 20;
 /// Maximum number of rows of a table that are checked.
 const ROWS: u32 = 100;
-/// Concurrent point reads.
+/// Number of point reads in flight.
 const AT_ONCE: usize = 8;
-/// Tables that are read concurrently.
+/// Number of tables that are read at the same time.
 const TABLES_AT_ONCE: usize = 4;
 
-/// Findings about a view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ViewSurvey {
     #[serde(flatten)]
     pub sample: ViewSample,
-    /// Rows in its table that evenkeel did not write.
+    /// Rows in the view's table that evenkeel did not write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign: Option<ForeignRows>,
 }
@@ -68,7 +67,6 @@ impl fmt::Display for ForeignRows {
 }
 
 impl ViewSurvey {
-    /// Warnings for an operator, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let sample = self.sample.is_suspect().then(|| self.sample.to_string());
         let remedy = |foreign: &ForeignRows| match foreign.taken {

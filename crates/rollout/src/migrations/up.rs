@@ -168,7 +168,6 @@ impl Migrator {
         }
     }
 
-    /// Whether this record is of the configured catalog.
     pub fn is_recorded(&self, record: &CatalogRecord) -> Result<bool, MigrationError> {
         record.fits(&self.catalog, &self.owner)
     }

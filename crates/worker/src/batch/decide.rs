@@ -272,7 +272,7 @@ impl BatchDecision {
                 key = key(batch, first.at),
                 step,
                 error,
-                "{again} jobs of a batch failed; they will be retried; key, step and error are those of the first"
+                "{again} jobs of a batch failed and will be retried; key, step and error are those of the first"
             );
         }
     }

@@ -26,7 +26,7 @@ pub struct PoisonCause {
     pub sample: String,
 }
 
-/// Most frequent causes first.
+/// Groups messages by cause. The most frequent causes come first.
 pub fn causes<'e>(entries: impl Iterator<Item = &'e PoisonEntry>) -> Vec<PoisonCause> {
     let mut causes: BTreeMap<String, PoisonCause> = BTreeMap::new();
     for PoisonEntry { message, .. } in entries {

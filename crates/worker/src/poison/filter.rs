@@ -104,7 +104,6 @@ impl PoisonCriteria {
     }
 }
 
-/// Parses a time, or a duration before `now`.
 fn moment(name: &str, text: &str, now: Timestamp) -> Result<Timestamp, PoisonError> {
     text.parse().or_else(|_| {
         let ago = parse_duration(text)

@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 /// Maximum length of an error in bytes. A usual error with its causes has a few hundred bytes.
 const ERROR_BYTES: usize = cause::CHAIN_BYTES;
 const TEXT_BYTES: usize = 1_024;
-/// Longest message id. A GUID has 36 characters.
+/// Maximum length of a message id in bytes. A GUID has 36 characters.
 const MESSAGE_ID_BYTES: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,7 +28,6 @@ pub enum Reason {
     Exhausted,
     /// Every further attempt would fail too.
     Permanent,
-    /// The text of the message could not be decoded.
     Undecodable,
     Expired,
     /// Another program put the message on the poison queue. Workers never write this reason.
@@ -86,7 +85,7 @@ impl PoisonError {
     }
 }
 
-/// The stored format of a poison message.
+/// A poison message in the format in which it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoisonMessage {
     pub v: FormatVersion<VERSION>,
@@ -105,7 +104,7 @@ pub struct PoisonMessage {
     pub queue: QueueName,
     /// The id of the original message, which is the same in every copy.
     pub message_id: String,
-    /// The client's id of the job.
+    /// The id that the client gave to the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The JSON text if the message was plain or Base64. Otherwise the text as it was on the queue.

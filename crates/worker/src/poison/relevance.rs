@@ -49,7 +49,6 @@ pub(crate) struct ErasureTargets<'s> {
     pub(crate) events: &'s EventMappings,
 }
 
-/// How a poison message relates to erased primaries.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Relevance {
     /// The message is only about erased primaries. The list names the blobs that were staged for

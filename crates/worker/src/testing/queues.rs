@@ -23,7 +23,6 @@ pub(crate) enum Op {
     Create,
 }
 
-/// Whether a failing operation takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,

@@ -1,4 +1,4 @@
-//! Messages about many primaries.
+//! Tests of messages with jobs for many primaries.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How a run ends.
+//! Tests of the end of a run.
 
 use std::future::pending;
 use std::time::Duration;

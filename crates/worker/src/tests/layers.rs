@@ -227,7 +227,6 @@ impl Daemon {
             .unwrap()
     }
 
-    /// The number of copies in a partition.
     async fn in_partition(&self, pk: &str) -> usize {
         let filter = Some(Filter::partition(&Key::new(pk).unwrap()));
         self.bare

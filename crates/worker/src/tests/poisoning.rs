@@ -802,7 +802,6 @@ async fn a_short_poison_queue_is_listed_without_touching_it() {
     tokio::time::sleep(SECOND).await;
 }
 
-/// A world with this many poison messages.
 async fn poisoned_with(count: usize) -> World {
     let world = World::new();
     for number in 0..count {
