@@ -20,7 +20,7 @@ pub(super) struct Metered {
     pub(super) account: AccountName,
     pub(super) services: &'static [Service],
     pub(super) counts: Arc<RequestCounts>,
-    /// Knows the throttled scopes of the account.
+    /// Source of the throttled scopes of the account.
     pub(super) pace: Arc<Pace>,
 }
 

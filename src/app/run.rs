@@ -171,7 +171,7 @@ struct Daemon<'a> {
     shutdown: CancellationToken,
     mode: Mode,
     reload: Reload,
-    /// Notified when a worker has started, because the store then has what a worker needs.
+    /// Notified when a worker has started. The store then has everything that a worker needs.
     worker_started: Notify,
 }
 

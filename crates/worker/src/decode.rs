@@ -89,8 +89,8 @@ pub(crate) const STEP: &str = "decoding the message";
 /// Operation of a job that brings one primary's derived data in step. Any job may queue one for
 /// another primary.
 pub(crate) const SYNC: &str = "sync";
-/// Operation of a job that writes a changed range overlay. The jobs that change the overlay queue
-/// it.
+/// Operation of a job that writes the values of a range overlay to the entities of the range. A job
+/// that changes the overlay queues it.
 pub(crate) const CARRY: &str = "carry";
 const RECHECK_QUEUE_OPS: [&str; 2] = [SYNC, CARRY];
 

@@ -53,8 +53,8 @@ const RETRY_PART: u32 = 8;
 const TICK: Duration = Duration::from_millis(1);
 /// The service counts visibility in whole seconds.
 const SECOND: Duration = Duration::from_secs(1);
-/// For this long after a receive or a renewal, the message counts as confirmed to be this worker's.
-/// Most runs begin within this time.
+/// For this long after a receive or a renewal, no further renewal is needed to show that the
+/// message is still this worker's. Most runs begin within this time.
 const CONFIRMED_FOR: Duration = Duration::from_millis(250);
 
 pub(crate) struct Lease {

@@ -18,7 +18,7 @@
 //! * A job is given up by its age only after it has itself failed several times for that long.
 //! * No error of a store ends the worker.
 //!
-//! The worker does not know the protocol by which the work writes to the stores. It calls
+//! The worker does not depend on the protocol by which the work writes to the stores. It calls
 //! [`Execute`](evenkeel_engine::Execute), and work that it drops half-way is safe to run again.
 //!
 //! This crate may depend on `engine`, `storage`, `model` and `telemetry` only.

@@ -25,7 +25,7 @@ pub struct QueueStatus {
     pub in_flight: usize,
     /// The limit of messages in flight, shared by the shards of a queue.
     pub concurrency: usize,
-    /// When the queue last answered a poll; `None` if it has not yet.
+    /// When the queue last answered a poll; `None` before the first answer.
     pub last_poll: Option<Timestamp>,
     /// The error of the last poll; `None` after a successful one.
     pub last_error: Option<LastError>,

@@ -1,4 +1,4 @@
-//! Makes the changes of the application during the chaos, and knows their expected result. Pure.
+//! Makes the changes of the application during the chaos, and computes their expected result. Pure.
 //!
 //! The application creates an employee by a write and renames it by further writes. A job makes the
 //! last change of an employee, and no write follows. So there is one expected result, however often

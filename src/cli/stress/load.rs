@@ -13,8 +13,7 @@ use evenkeel_model::TableName;
 use evenkeel_storage::{Clock, ErrorClass, StoreError, TableOperation, TableStore};
 use evenkeel_telemetry::latency::{Latencies, LatencyCounts};
 
-/// Pause of a sender after a throttled request, if the service does not request a longer or shorter
-/// one.
+/// Pause of a sender after a throttled request, if the service does not request a certain pause.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of transactions in flight while the entities are loaded.
 const LOADING: usize = 16;

@@ -26,8 +26,8 @@ pub(super) struct KeyRange {
 struct Gap {
     /// The last key that was read.
     after: String,
-    /// The next key that was read, or a key beyond all keys. `None` if no key beyond all others is
-    /// known.
+    /// The next key that was read, or a key that is greater than all keys; `None` before such a key
+    /// is found.
     before: Option<String>,
     misses: u8,
 }
@@ -110,7 +110,7 @@ impl KeySampler {
                 misses: misses + 1,
             }),
         }
-        // Of several gaps without an upper bound, only the one that begins last has none.
+        // If several gaps have no upper bound, only the one that begins last is kept.
         let open = self
             .gaps
             .iter()

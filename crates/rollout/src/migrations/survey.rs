@@ -41,8 +41,8 @@ pub struct ForeignRows {
     pub table: TableName,
     /// Number of keys of items that were checked.
     pub checked: u64,
-    /// Number of these keys that a row has that evenkeel did not write. Items with these keys
-    /// cannot be written.
+    /// Number of these keys with a row that evenkeel did not write. Items with these keys cannot be
+    /// written.
     pub taken: u64,
     pub example: String,
 }
