@@ -66,7 +66,7 @@ impl RunOutcome {
         }
     }
 
-    /// The views that are out of date because the run failed.
+    /// The views whose items are out of step because the run failed.
     pub(crate) fn views(&self) -> &[ViewName] {
         match self.ran() {
             Some(RunResult::Failed(failure, _)) => &failure.views,

@@ -34,7 +34,7 @@ pub(super) struct DeliveryFacts<'d> {
 }
 
 impl DeliveryFacts<'_> {
-    /// Records what the outcomes report: throttling, views that are out of date, and an outdated
+    /// Records what the outcomes report: throttling, views that are out of step, and an outdated
     /// catalog.
     pub(super) fn record_obstacles<'a>(&self, ends: impl IntoIterator<Item = &'a RunOutcome>) {
         for end in ends {
