@@ -147,7 +147,7 @@ pub(crate) struct CommandTraits {
 pub(crate) enum Warnings {
     /// Warnings are printed, because the command puts a catalog into force.
     Printed,
-    /// Warnings are not printed, because they were printed when the catalog was put into force.
+    /// Warnings are not printed, because this command would only repeat them.
     #[default]
     Omitted,
 }

@@ -304,7 +304,7 @@ async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::R
     let table: TableRef = context.table(&args.table)?;
     let encrypted = encrypted(&table, context)?;
     // Without a vault the command fails here, before it sends a job. The jobs carry encrypted
-    // values.
+    // values, and the plain values stay in the table until the jobs are done.
     context.stores.vault()?;
     let client = context.client();
     let mut progress = Progress::begin("seal", "entities", None, out, &context.clock);

@@ -2,9 +2,9 @@
 //!
 //! An idle queue is polled seldom, because each request costs money. A program that has sent a
 //! message, or knows of one, may ring the doorbell. The queue is then polled at once, and
-//! frequently for a while. A needless ring costs some requests, but never more than polling at the
-//! fastest rate. The doorbell does not shorten a wait that a service asked for, or that follows a
-//! failure.
+//! frequently for a while, as after a job. A needless ring costs some requests, but never more than
+//! polling at the fastest rate. The doorbell does not shorten a wait that a service asked for, or
+//! that follows a failure.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,11 +10,10 @@
 //!
 //! Invariants:
 //!
-//! * A message is deleted only after its work succeeded, or after its poison message was put. *
-//! Nothing is written for a message after its lease, and never with an outdated pop receipt. * Only
-//! a run that began counts as an attempt; a delivery alone does not. An outage, throttling, a
-//! shutdown or a lost
-//!   answer poisons nothing. Only crashes, panics and runs that never end count.
+//! * A message is deleted only after its work succeeded, or after its poison message was put.
+//! * Nothing is written for a message after its lease, and never with an outdated pop receipt.
+//! * Only a run that began counts as an attempt; a delivery alone does not. An outage, throttling, a
+//!   shutdown or a lost answer poisons nothing. Only crashes, panics and runs that never end count.
 //! * A job is given up by its age only after it has itself failed several times for that long.
 //! * No error of a store ends the worker.
 //!

@@ -243,7 +243,7 @@ impl Migrator {
     }
 
     /// Returns an error if changed views would lose existing items and the loss was not accepted.
-    /// `sampled` has the changes that were sampled before.
+    /// `sampled` contains the changes that were sampled before.
     async fn refuse_losses(
         &self,
         pending: &[PlannedChange],

@@ -80,8 +80,8 @@ enum KeyMatch {
 }
 
 impl ErasureTargets<'_> {
-    /// Returns the relevance of a message that was first put at `put`. `account` and `recheck`
-    /// belong to the job queue of the poison queue that has the message.
+    /// Returns the relevance of a message that was first put at `put`. `account` and `recheck` are
+    /// the account and the recheck queue of the job queue to which the poison queue belongs.
     pub(super) fn relevance(
         &self,
         kept: &str,

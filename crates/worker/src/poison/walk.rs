@@ -1,10 +1,10 @@
 //! Walks over a poison queue page by page. Selected messages are handled at once; all others stay
 //! hidden until the walk ends.
 //!
-//! The messages that are not selected are kept in memory until the walk ends. If the filter has
-//! ids, the walk ends once all of them were found, so selecting messages from the front of a long
-//! queue takes a page or two. If a crash left another copy of such a message further back, that
-//! copy stays on the queue.
+//! A page has 32 messages. Those that are not selected are kept in memory until the walk ends. If
+//! the filter has ids, the walk ends once all of them were found, so selecting messages from the
+//! front of a long queue takes a page or two. If a crash left another copy of such a message
+//! further back, that copy stays on the queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
