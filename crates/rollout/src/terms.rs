@@ -44,7 +44,8 @@ pub enum Notice<'a> {
     Replaced(u32),
     /// The configuration has another catalog. The worker drains.
     Changed,
-    /// The configuration was read again and has the same catalog.
+    /// The worker keeps its catalog. The configuration was read again, and it has the same catalog
+    /// or is invalid.
     Kept,
     /// The configured catalog is not the recorded one.
     Refused,

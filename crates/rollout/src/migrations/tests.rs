@@ -207,7 +207,7 @@ async fn added_archives_and_tables_stay_recorded_under_an_older_catalog() {
         record.names
     );
     assert!(older.is_recorded(&record).unwrap(), "and go on");
-    // An operator has recorded the removal of these names. Jobs may still contain them.
+    // An operator now records the removal. Jobs may still contain the names.
     let texts: Vec<String> = up(&older).await.iter().map(ToString::to_string).collect();
     assert_eq!(
         texts,
