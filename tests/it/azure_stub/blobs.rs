@@ -201,7 +201,7 @@ async fn a_pending_copy_is_not_read_as_content() {
     );
 }
 
-/// The worker may have stopped before it could delete the empty blob.
+/// The worker that started the copy may have stopped before it could delete the empty blob.
 #[tokio::test]
 async fn a_failed_copy_is_not_read_as_content() {
     for status in ["failed", "aborted"] {
@@ -276,7 +276,7 @@ async fn a_copy_that_fails_or_is_aborted_leaves_nothing_behind() {
     }
 }
 
-/// The service answers that another copy, or none, has replaced the content while this one was pending.
+/// While the copy was pending, another write replaced the blob: another copy in the first case, and a plain upload in the second.
 #[tokio::test]
 async fn an_overwritten_copy_is_a_lost_race() {
     for later in [Some("two"), None] {

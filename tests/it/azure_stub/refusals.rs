@@ -270,7 +270,7 @@ async fn a_table_that_is_being_deleted_keeps_its_name_for_a_while() {
     }
 }
 
-/// Today's table was dropped by hand a moment ago. Its name is not free for a while, and nothing else waits for it.
+/// Today's table was just deleted by hand. Azure does not free the name for a while, and only the retention pass tries again.
 #[tokio::test]
 async fn a_table_by_date_whose_name_is_still_being_deleted_is_created_when_it_is_free() {
     let clock = Arc::new(SystemClock::new());

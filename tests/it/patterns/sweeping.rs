@@ -43,8 +43,8 @@ fn entity(number: u32) -> Entity {
     Entity::new(EntityKey::new("Sales", format!("{number:04}")).unwrap()).with("Name", name)
 }
 
-/// Deletes in one partition share transactions of a hundred, as `docs/performance.md` describes. Rechecks of entities
-/// with views share messages.
+/// Deletes in one partition share transactions of a hundred entities, as `docs/performance.md` describes. Rechecks of entities with views share
+/// messages.
 pub(crate) async fn deleting_by_condition_takes_few_requests(site: &Site) {
     for (table, most) in [("Plain§", 20), ("Viewed§", 120)] {
         for number in 0..400 {
