@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel_storage::ErrorClass;
 
-/// Every fifth request is refused, or fails without being executed. Some reads lose their answer. With retries, none of
-/// this may be visible.
+/// Refuses every fifth request, or fails it without executing it. Some reads are executed, and their answer is lost.
+/// With retries, none of this may be visible.
 pub struct Gusty;
 
 #[async_trait]

@@ -22,7 +22,7 @@ const ONCE: [Disturbance; 4] = [
     Disturbance::LoseAnswer,
 ];
 
-/// More operations than any story has: a request that arrives after so many arrives after everything else.
+/// More operations than any story has. A request that is delayed by this number arrives after everything else.
 const LAST_OF_ALL: u64 = 1_000_000;
 
 /// Distance between two moments of arrival.
@@ -38,7 +38,7 @@ pub(crate) struct Case {
 enum Way {
     Once(usize),
     Late(u64),
-    /// The request arrives late, and the worker stops before it sends anything else.
+    /// The request arrives late, and the worker stops right after sending it.
     LateAndStopped(u64),
 }
 
@@ -49,7 +49,8 @@ enum Part {
     Arrivals,
 }
 
-/// The cases of a job, one after the other. Each has to be run and [`seen`](Self::seen) before the next one is known.
+/// The cases of a job, one after the other. The next case is known only after the previous one was run and
+/// [`seen`](Self::seen).
 #[derive(Debug)]
 pub(crate) struct Sweep {
     operations: u64,
@@ -66,12 +67,12 @@ impl Sweep {
         Self::of(Part::Whole, operations)
     }
 
-    /// Only the disturbances that strike at once.
+    /// Only the cases in which the disturbance takes effect at once.
     pub(crate) const fn at_once(operations: u64) -> Self {
         Self::of(Part::AtOnce, operations)
     }
 
-    /// Only the writes that arrive late.
+    /// Only the cases in which a write arrives late.
     pub(crate) const fn of_arrivals(operations: u64) -> Self {
         Self::of(Part::Arrivals, operations)
     }
@@ -113,7 +114,7 @@ impl Sweep {
         self.last = Some(arrival);
     }
 
-    /// Number of runs so far, and of those in which a late request arrived before the end of the job.
+    /// Number of runs so far, and how many of them had a late request that arrived before the end of the job.
     pub(crate) const fn runs(&self) -> (u32, u32) {
         (self.runs, self.arrivals)
     }
@@ -146,13 +147,13 @@ impl Sweep {
     }
 }
 
-/// The first moment of arrival that is swept for operation `at`: the number of operations by which the request is late.
+/// The first delay that is tried for operation `at`: the number of operations after which its request arrives.
 const fn earliest(at: u64) -> u64 {
     1 + at % STRIDE
 }
 
 impl Case {
-    /// Whether a request arrives late, and not after everything else.
+    /// Whether a request arrives late, but not after everything else.
     pub(crate) const fn is_between(self) -> bool {
         matches!(self.way, Way::Late(later) | Way::LateAndStopped(later) if later < LAST_OF_ALL)
     }
