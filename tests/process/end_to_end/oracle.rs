@@ -1,4 +1,4 @@
-//! A simple second computation of derived data.
+//! A second, simpler computation of derived data.
 
 use std::collections::BTreeMap;
 
