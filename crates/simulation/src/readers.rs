@@ -46,7 +46,8 @@ use evenkeel_model::{ETag, EntityKey};
 use evenkeel_storage::Rng as _;
 
 const PART: u64 = 70;
-/// Questions per run: enough to meet an entity that is being moved, too few to take much of a run.
+/// Maximum number of questions per run: enough to meet an entity that is being moved, and too few to take much of the
+/// run.
 const MOST: u32 = 80;
 const AT_ONCE: Duration = Duration::from_millis(500);
 
@@ -123,7 +124,7 @@ impl CompanyReaders {
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
-            // An archived entity may be restored at any moment. The reader should meet it on the way.
+            // An archived entity may be restored at any moment, and a reader should ask while this happens.
             let archived = self
                 .shared_state
                 .records()
@@ -222,8 +223,8 @@ impl CompanyReaders {
             let ItemPlace::Row(name, address) = &place else {
                 continue;
             };
-            // Two kinds of rows are checked only at the end: rows with parts of several primaries, and the row of an address that two
-            // employees have (it is that of the last writer).
+            // Two kinds of rows are checked only at the end: rows with parts of several primaries, and the row of an
+            // address that two employees have (the row belongs to the last writer).
             if !part.is_empty() || (self.shape.last_writer && name == "ByEmail") {
                 continue;
             }
@@ -250,12 +251,12 @@ fn request_failed(error: &dyn std::error::Error) -> String {
     format!("a reader's request failed although no fault is active: {error}")
 }
 
-/// Whether a seed has readers. Every second one does.
+/// Whether a seed has readers, which is so in half of the seeds.
 pub(super) fn has_readers(seed: u64) -> bool {
     Draw(&rng(seed, PART + 1)).happens(0.5)
 }
 
-/// No faults, but slow answers, so that an entity moves between two reads.
+/// Injects no faults, but delays answers, so that an entity can move between two reads.
 pub(super) struct SlowAnswers(CutChance);
 
 impl SlowAnswers {

@@ -59,7 +59,7 @@ impl History {
                     self.record_source_deleted(&author.message, (SOURCE, to), &before.content);
                 }
             }
-            // If two jobs copied the same version, the first one cannot know that its own delete succeeded.
+            // If two jobs copied the same version, the first one cannot know whether its own delete succeeded.
             "archive" if copied_by() == Some(&author.message) => {
                 self.record_source_deleted(&author.message, (TARGET, key), &before.content);
             }
@@ -75,7 +75,7 @@ impl History {
         (author, asked): (&Author, &EntityJob),
         ledger: &Ledger,
     ) -> bool {
-        // Two messages may contain the same job. Each may continue from what the other has written.
+        // Two messages may contain the same job. Each run may continue with what the other has written.
         let has_written = |there, since| {
             ledger
                 .same_job(&author.message)
@@ -97,7 +97,7 @@ impl History {
         }
     }
 
-    /// Whether a job has copied this into the archive, and no original was deleted because of it.
+    /// Whether a job has copied this content into the archive, and no original was deleted because of the copy.
     fn is_unused_copy(before: &KnownPrimary, message: &str, ledger: &Ledger) -> bool {
         !before.used
             && before
@@ -140,7 +140,7 @@ impl History {
                 for_whom(&authors, ledger)
             ));
         }
-        // Two messages may contain the same job. Each may write what the other has.
+        // Two messages may contain the same job. Each run may overwrite what the other has written.
         let of_another_job = |other: &String| !ledger.same_job(by).contains(&other.as_str());
         if before.by.as_ref().is_none_or(of_another_job) && !allows(asked, before) {
             return wrong(format!("the job has no permission: {asked:?}"));
@@ -226,7 +226,7 @@ impl History {
     }
 }
 
-/// Whether a job may overwrite existing content for the first time.
+/// Whether a job may overwrite the existing content, if it has not written here before.
 fn allows(asked: &EntityJob, before: &KnownPrimary) -> bool {
     match (asked.op, &asked.guard) {
         ("put", Some(JobCondition::Match(wanted))) => before.etag.as_ref() == Some(wanted),
