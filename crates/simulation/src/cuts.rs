@@ -1,15 +1,17 @@
-//! Scripts: a seed, and moments from which on random numbers come from other seeds.
+//! Scripts. A script is a seed, and moments from which on random numbers come from other seeds.
 //!
 //! ```text
 //!   seed 17 ──────────────┐ 12.345 s: seed 4 ──────┐ 61.020 s: seed 9 ───────▶
 //!   the run of the seed   │ other faults, waits, orders, clients   │ once more
 //! ```
 //!
-//! Before a cut, a run equals the run of the script without it, operation for operation. After the cut, every draw comes from the other
-//! seed: the fault of each operation, how long it takes, when workers come back, the panics and the jitter of the program itself, and
-//! outages that begin later. After some cuts a few kinds of faults are frequent for some seconds. After some, all rates are those of the
-//! other seed. After some, the client does the rest of its script earlier. After most cuts, clients and faults end soon, before later jobs
-//! repair the damage. The world (catalog, settings, entities, workers) remains that of the first seed.
+//! Before a cut, a run equals the run of the script without this cut, operation for operation. After the cut, every random number comes from
+//! the other seed: the fault of each operation, how long the operation takes, when workers are started again, the panics and the jitter of
+//! the program itself, and the outages that begin later.
+//!
+//! Some cuts have further effects. A few kinds of faults are frequent for some seconds, or all rates are those of the other seed, or the
+//! client does the rest of its script earlier. After most cuts, clients and faults end soon, before later jobs repair the damage. The world
+//! (catalog, settings, entities, workers) remains that of the first seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -274,7 +274,7 @@ pub(super) fn members_of(
     held.collect()
 }
 
-/// The table name under which the footprints of a document archive with large values are kept.
+/// The name that stands for the table in the primaries of a document archive with large values.
 pub(super) fn filing(archive: &str) -> String {
     let capital = |word: &str| {
         word.chars()

@@ -1,6 +1,6 @@
-//! Notes: a property that clients merge directly into the company's employees while jobs for these are running, in a third of the seeds.
-//! The merge has no stamp and is followed by a message, as an application does it. The stamp of a job remains, although the entity has
-//! changed since.
+//! Notes. A note is a property that clients merge directly into an employee of the company while jobs for this employee are running, in a
+//! third of the seeds. A merge writes no job stamp, and a message follows it, as an application does it. The stamp of the previous job
+//! remains, although the entity has changed since.
 //!
 //! ```text
 //!   put ──▶ done: its stamp
@@ -8,7 +8,7 @@
 //!                       note ──▶ sync
 //! ```
 //!
-//! They have a random sequence of their own and come last, so that the rest of a script does not depend on them.
+//! Notes have their own random numbers and are added last, so that the rest of a script does not depend on them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

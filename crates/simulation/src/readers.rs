@@ -1,20 +1,21 @@
-//! Readers: applications that find entities, look them up, and wait for what they wrote, while everything fails.
+//! Readers: applications that find entities, look them up, and wait for what they wrote, while everything else fails.
 //!
-//! They use the client for applications and do not write. Each answer is compared with the known state at that moment:
+//! Readers use the client for applications, and do not write. Each answer is compared with the state that is known at that moment:
 //!
 //! | world | question | answer | wrong if |
 //! |---|---|---|---|
-//! | company | `find` | an entity | it did not have this content since the question, in either place |
-//! | | | none | none of three reads, in source, archive and source, can have missed it |
+//! | company | `find` | an entity | the entity never had this content since the question, in either place |
+//! | | | none | three reads, in source, archive and source, cannot all have missed it |
 //! | | `settled` | yes | the primary was not written since the question, and one of its rows is missing or differs |
-//! | | `lookup` | copies | there are two, one has a content that its primary never had, or an older one than a reader saw in it before |
+//! | | `lookup` | copies | there are two; or one has a content that its primary never had; or one has an older content than a reader saw in it before |
 //! | | | no copy | `settled` answered yes before, and the primary was not written since |
-//! | | its entities | an entity | it did not have this content since the question |
-//! | patterns | source, target and source of a `move` | an entity | it did not have this content since the question, under either key |
-//! | | | none | the three reads cannot have missed it |
+//! | | its entities | an entity | the entity never had this content since the question |
+//! | patterns | source, target and source of a `move` | an entity | the entity never had this content since the question, under either key |
+//! | | | none | the three reads cannot all have missed it |
 //! | | `settled` of a team | yes | the team was not written since the question, and an employee has another team name |
 //!
-//! A copy that was deleted and recreated in between may have an older content, because an old insert may arrive late. A recheck repairs it.
+//! A copy that was deleted and recreated in between may have an older content, because an old insert may arrive late. A recheck repairs such a
+//! copy.
 
 mod copies;
 mod lookups;

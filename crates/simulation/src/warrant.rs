@@ -1,23 +1,24 @@
 //! The rules for writes of a primary, checked at each operation:
 //!
-//! * A worker acts only for a job that it runs, or ran when the request was sent.
-//! * A put writes its own content over the existing one, merged by a second implementation, and only if its condition allows it.
-//! * An archive, a move and a restore write what the other place contained since their first delivery. A restore and a move never
+//! * A worker acts only for a job that runs, or that ran when the request was sent.
+//! * A put writes its own content over the existing one, as a second implementation merges it, and only if its condition holds.
+//! * An archive, a move and a restore write what the other place contained at some time since their first delivery. A restore and a move never
 //!   overwrite what somebody else has created.
 //! * Other writes of a worker leave the content unchanged.
-//! * A primary is deleted for a delete job that has not deleted one before. A redelivery leaves alone what was created since. A primary is
-//!   also deleted if exactly its content is in the archive, or where the job has moved it.
-//! * An archived row is deleted if exactly its content was restored since it was written. The job that has copied it there may delete it,
-//!   too, unless an original was deleted because of it.
-//! * What a client has merged into a job's content counts as a later write: a delete job leaves it alone, and the job that wrote the rest
-//!   does not overwrite it.
-//! * Content that was archived or moved, and therefore exists only there, is not overwritten by a job that has copied anything there and
-//!   seen its source deleted. Content that was archived by a job of a later second than the writing job is not overwritten either.
-//! * A primary is created only for a running job that asks for it. So deletes stay deleted.
+//! * A primary may be deleted for a delete job that has not deleted a primary before. A redelivery leaves alone what was created since. A
+//!   primary may also be deleted if exactly its content is in the archive, or in the place to which the job has moved it.
+//! * An archived row may be deleted if exactly its content was restored since the row was written. The job that has written the row may delete
+//!   it, too, unless an original was deleted because of the row.
+//! * A client's merge into the content that a job wrote counts as a later write. A delete job leaves such a primary alone, and the job that
+//!   wrote the rest does not overwrite it.
+//! * Content that was archived or moved, and therefore exists in one place only, is not overwritten by a job that has copied anything there and
+//!   observed that its source was deleted. It is not overwritten either if the job that archived it was enqueued in a later second than the
+//!   job that writes.
+//! * A primary is created only for a running job that asks for it. So a deleted primary stays deleted.
 //!
-//! A known limit: the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`, may arrive after its
-//! worker gave it up, and bring back what was deleted in between. Nothing conditional stops an insert. Such a resurrection is counted if
-//! the run that sent it was allowed to write then. Its derived data must be right all the same.
+//! A known limit: the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`, may arrive after its worker
+//! has given up, and restore what was deleted in between. An insert has no condition that could stop it. Such a resurrection is counted if
+//! the run that sent it was allowed to write then. Its derived data must be correct all the same.
 
 use super::content::{Content, difference};
 use super::expectation::{EntityJob, JobCondition};

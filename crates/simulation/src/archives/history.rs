@@ -1,15 +1,16 @@
-//! History of the entities of the `archives` world. Each change is checked when it happens:
+//! The history of the entities of the `archives` world. Each change is checked when it happens:
 //!
 //! * A worker deletes an entity only for a delete job, or if exactly this version is in its archive or under the key that it moved to.
 //! * A document or line has the content of the version that it names, and each version has one line.
-//! * A document is replaced only by the document of a newer version, and never by a job that archived a version and saw its source
-//!   deleted.
-//! * A document is deleted after its content was restored, or by its own job before that job deleted anything because of it.
-//! * A worker writes or deletes an entity, or creates a document, only for a job that it runs, or ran when the request was sent. So
-//!   deletes stay deleted, and each delivery of a delete job deletes at most once.
-//! * A put writes what its client sent, a restore what was archived, a move what it moves, each only over what it may replace.
+//! * A document is replaced only by the document of a newer version. A job that archived a version and observed that its source was deleted
+//!   never replaces a document.
+//! * A document is deleted only after its content was restored, or by its own job before that job deleted anything because of the document.
+//! * A worker writes or deletes an entity, or creates a document, only for a job that runs, or that ran when the request was sent. So a
+//!   deleted entity stays deleted, and each delivery of a delete job deletes at most once.
+//! * A put writes what its client sent, a restore writes what was archived, and a move writes what it moves. Each writes only over content
+//!   that it may replace.
 //!
-//! The known limit of the `company` world applies here, too: a late insert may bring back what was deleted in between.
+//! The known limit of the `company` world applies here, too: a late insert may restore what was deleted in between.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,10 +7,10 @@
 //! | `Records` | `record_files`: one document per record in a shared folder | documents of a search index, large values |
 //! | `Attempts%Y%m%d%H` | the rows of each table, in a container or a folder, before it is dropped | a copy in `ByUser%Y%m%d%H` |
 //!
-//! Entities are archived, restored, and moved to another key or table. The time of two tables by date ends during the run. Each view, and
-//! the archive of dropped tables, exists in some seeds only.
+//! Entities are archived, restored, and moved to another key or table. The retention time of two tables by date passes during the run. Each
+//! view, and the archive of dropped tables, exists in some seeds only.
 //!
-//! [`ArchiveHistory`] judges every change when it happens, [`judge`] the end state.
+//! [`ArchiveHistory`] judges every change when it happens, and [`judge`] judges the end state.
 
 mod catalog;
 mod content;

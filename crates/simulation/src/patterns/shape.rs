@@ -20,8 +20,8 @@ pub(crate) struct PatternsShape {
     pub(super) wide: bool,
     /// Whether teams set their names on their employees.
     pub(super) ranges: bool,
-    /// Whether teams are in the partition of their employees. If a team's range begins at an employee without an upper
-    /// bound, the range includes the key of the team itself. The leads of teams set their versions on the teams.
+    /// Whether teams are in the partition of their employees. The range of a team then includes every row key from its
+    /// prefix on, even the key of the team itself. The lead of a team sets a property on the team.
     pub(super) together: bool,
     /// Whether the lists by skill have their second definition, with other blobs.
     pub(super) anew: bool,
