@@ -62,7 +62,8 @@ impl Ports {
             .expect("the emulator's connection string")
     }
 
-    /// The stores of an account. Make one per test, because a pooled connection belongs to its test's runtime.
+    /// The stores of the account. Each test must connect by itself, because a pooled connection belongs to the runtime
+    /// of its test.
     pub fn connect(self) -> Account {
         evenkeel_azure::connect(&self.settings()).expect("connect")
     }
@@ -83,7 +84,7 @@ pub fn shared() -> Ports {
     }
 }
 
-/// A running Azurite. Dropping it stops it and waits for its end.
+/// A running Azurite. Dropping this value stops Azurite, and waits until it has ended.
 pub struct Azurite {
     pub ports: Ports,
     location: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Faults under which contracts must still hold.
+//! Faults under which a store must still keep its contract.
 
 use async_trait::async_trait;
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};

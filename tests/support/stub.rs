@@ -1,7 +1,7 @@
-//! A scripted HTTP/1.1 server on loopback, for behavior that a real service rarely shows and an emulator never.
+//! A scripted HTTP/1.1 server on loopback, for behavior that a real service shows rarely, and an emulator never.
 //!
-//! A closure decides about each request: an answer, an answer that is late, cut off or missing, a connection that breaks, or the answer
-//! of a real service behind the stub ([`Reply::Forward`]). So most requests can run against Azurite while chosen ones meet a 503.
+//! A closure decides what happens to each request. It is answered, perhaps late or only in part; or it gets no answer; or the connection
+//! breaks; or a real service behind the stub answers ([`Reply::Forward`]). So most requests can run against Azurite, while some get a 503.
 //!
 //! ```no_run
 //! let stub = Stub::start(|request| match request.number {

@@ -1,5 +1,3 @@
-//! The client's script in the `company` world.
-
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};

@@ -17,7 +17,7 @@ use super::history::{SOURCE, TARGET, VERSION};
 use super::oracle::Tables;
 use evenkeel_account::company::table;
 
-/// A part of every plain value that occurs nowhere else.
+/// Occurs in every plain value, and in nothing else.
 const CANARY: &str = "canary";
 const KEY_ID: &str = "k1";
 

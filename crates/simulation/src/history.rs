@@ -289,7 +289,7 @@ impl History {
         Ok(())
     }
 
-    /// The last archived entity that exists only in the archive.
+    /// The entity that was archived last, and exists only in the archive.
     pub(super) fn archived(&self) -> Option<EntityKey> {
         let archived = self
             .places

@@ -247,7 +247,7 @@ impl CompanyReaders {
     }
 }
 
-/// Requests of readers never fail.
+/// Readers have no faults, so their requests must not fail.
 fn request_failed(error: &dyn std::error::Error) -> String {
     format!("a reader's request failed although no fault is active: {error}")
 }

@@ -1,4 +1,4 @@
-//! Blobs that change, are empty, are copied, or are leased.
+//! Blobs that are empty, or that are changed, copied or leased by others meanwhile.
 
 use super::*;
 
@@ -152,7 +152,8 @@ async fn a_copy_is_waited_for() {
     );
 }
 
-/// Azure answers like this for large blobs and across accounts: the blob exists at once, and its content arrives later.
+/// Azure answers like this if the blob is large or is copied from another account: the blob exists at once, and its
+/// content arrives later.
 #[tokio::test]
 async fn a_pending_copy_is_not_read_as_content() {
     let stub = Stub::start(|request| {

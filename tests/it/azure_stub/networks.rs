@@ -1,5 +1,3 @@
-//! Network connections.
-
 use super::*;
 
 fn hasty(stub: &Stub) -> Account {

@@ -270,7 +270,7 @@ fn silent_connections_keep_no_probe_out() {
     let silent: Vec<TcpStream> = (0..700).map(connect).collect();
     for path in ["/healthz", "/readyz", "/metrics"] {
         let mut probe = TcpStream::connect(&daemon.address).unwrap();
-        // Less than the 30 s after which silent connections are closed.
+        // The timeout is less than the 30 s after which the daemon closes silent connections.
         probe
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();

@@ -1,5 +1,5 @@
-//! Random forgeries: messages and rows of every kind that the program reads, in any order. They must not delete or
-//! overwrite anything that does not belong to the named primary.
+//! Random forgeries: messages and rows of every kind that the program reads, in any order. The program must not delete
+//! or overwrite anything that does not belong to the primary that the forgery names.
 
 use std::time::Duration;
 
@@ -420,7 +420,7 @@ impl Stage {
                 drop(self.attempt(&json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7", "thorough": true})).await);
             }
             Forgery::Marks { view, source } => {
-                // The row has the key of one of Ann's items, so that her passes read it.
+                // The row has the key of one of Ann's items, so that passes over Ann read the row.
                 let row = Entity::new(key("email_Sales", "ann@contoso.com"))
                     .with("ek_view", view.as_str())
                     .with("ek_source", source.to_string());

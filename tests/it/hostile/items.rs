@@ -1,4 +1,5 @@
-//! Rows, blobs, members and properties: a forged message or footprint may name those of another primary.
+//! Rows, blobs, members of lists and properties: a forged message or a forged footprint may name an item of another
+//! primary.
 
 use serde_json::{Value, json};
 

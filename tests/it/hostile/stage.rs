@@ -732,7 +732,7 @@ fn is_anns(name: &str, entity: &Entity) -> bool {
     herself || shared || source.contains(r#""Sales","7""#)
 }
 
-/// The properties of an entity, without those that views set.
+/// The properties of an entity, without the properties that views set on it.
 fn said(entity: &Entity) -> String {
     let kept = |name: &str| name == "Floor" || name.starts_with("ek_owner_");
     let own: BTreeMap<_, _> = entity

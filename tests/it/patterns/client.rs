@@ -1,5 +1,5 @@
 //! The library for applications: jobs, entities, lookups through every kind of view and archive, and entities that are
-//! being moved.
+//! moved meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -637,7 +637,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         found(&["PartitionKey=Owned"], "Name != \"N0\" and Salary == 2").await,
         ["02"]
     );
-    // The second key sorts before the third in the service, and after it in the embedded store.
+    // Azure sorts the second key before the third. The embedded store sorts it after the third.
     let rare = ["K", "\u{20bb7}", "\u{ff21}"];
     for rk in rare {
         site.write(
@@ -685,7 +685,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         .unwrap();
     assert_eq!((plain.rows.len(), plain.requests), (1, 1));
 
-    // A percent sign is allowed in keys, a slash is not.
+    // A percent sign is allowed in keys. A slash is not.
     for (pk, rk) in [("100%", "5%"), ("100%25", "5%25")] {
         site.write(
             "Staff§",
@@ -876,7 +876,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     let none = own("Nobody").with(join(of_department)).run().await.unwrap();
     assert_eq!((none.joined[&departments].len(), none.requests), (0, 1));
 
-    // A percent sign is allowed in the keys of entities, and views escape it in theirs.
+    // A percent sign is allowed in the keys of entities. Views escape the sign in the keys of their items.
     site.write(
         "Departments§",
         evenkeel_model::Entity::new(key("100%", "department")),
@@ -893,7 +893,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     let headcount = found.joined[&site.table("Headcount§")][0].as_ref().unwrap();
     assert_eq!(headcount.entity.key.rk.as_str(), "100%25");
 
-    // Invalid joins are refused before a request is sent. A value that makes no valid key is reported with its row.
+    // An invalid join is refused before a request is sent. A value that cannot be a key is reported with its row.
     let before = site.requests();
     let unknown = own("Sales")
         .with(join("Nowhere§=a/b"))

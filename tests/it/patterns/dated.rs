@@ -361,7 +361,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     );
 }
 
-/// Number of a day's views that an audit has reported.
+/// Number of views for which an audit of this day's table is recorded.
 async fn audits(site: &Site, date: &str) -> usize {
     let rows = site
         .account

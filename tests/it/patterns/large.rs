@@ -206,7 +206,6 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
         &[("Sales", "7", "Photo", first.as_bytes())],
     )
     .await;
-    // A client writes directly, and sends a sync.
     let row = Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Photo", "none");
     site.write("Staff§", row).await;
     site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "7"}))

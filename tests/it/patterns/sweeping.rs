@@ -1,4 +1,4 @@
-//! Entities that are deleted by condition, with all their items.
+//! Entities that a job deletes by condition, with all their items.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::json;

@@ -474,7 +474,8 @@ pub(crate) async fn a_wide_entity_takes_as_many_requests_as_the_documentation_sa
         job["table"] = table.into();
         job
     };
-    // Without views: one read and one transaction. A wide entity is read with two requests.
+    // The table has no views, so a put takes one read and one transaction. If the entity is wide, the read takes two
+    // requests.
     assert_eq!(
         site.requests_of(entity("Surveys2§", &answers(0..3, "a")))
             .await,

@@ -1,4 +1,4 @@
-//! Rows that many primaries share, and their writers.
+//! Rows that many primaries share, and races between their writers.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use crate::protocol::oracle;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Lab, SMALL, job, table, vault};
 
-/// A part of every plain value that occurs nowhere else.
+/// Occurs in every plain value, and in nothing else.
 pub(crate) const CANARY: &str = "canary";
 
 fn catalog() -> Catalog {

@@ -422,7 +422,7 @@ source = "Staff"
 to = { kind = "file", dir = "/mnt/drawer" }
 "#;
 
-/// A part of every value of the erased entity, and of none of its keys.
+/// Occurs in every value of the erased entity, and in none of its keys.
 const VALUE: &str = "valueofher";
 
 fn everywhere() -> Lab {

@@ -647,7 +647,7 @@ const DISTURBANCES: [Disturbance; 4] = [
     Disturbance::ArriveLater(2),
 ];
 
-/// Uses the largest number of properties that each archive accepts.
+/// Each entity has the largest number of properties that the archive accepts.
 #[tokio::test]
 async fn a_full_entity_is_archived_and_restored_whatever_fails_at_every_operation() {
     for (archive, count) in [

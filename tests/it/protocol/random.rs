@@ -439,7 +439,7 @@ impl Run {
     }
 }
 
-/// The expected derived data, computed from scratch: copies, lists and groups by key, and properties set on targets.
+/// The expected derived data: copies, lists and groups by key, and properties set on targets.
 fn expected(views: &[View], primaries: &Rows, wide: bool) -> Rows {
     let mut rows = Rows::new();
     let mut copies = Rows::new();

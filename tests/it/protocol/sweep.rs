@@ -1,16 +1,16 @@
-//! The sweep: every operation of a job is disturbed in every way, and every write of it arrives late at every possible moment.
+//! The sweep disturbs every operation of a job in every way, and delays every write of the job to every possible moment.
 //!
 //! ```text
 //!   crash, refusal, throttling, lost answer      at each operation, and after the last
 //!   a write that arrives late                    before each operation that the job still sends, then after its end,
 //!                                                then after everything else and before the final rechecks
-//!   the same, and the worker stops at once       before each operation of the next deliveries, then likewise
+//!   a late write, and the worker stops at once   before each operation of the next deliveries, then likewise
 //! ```
 //!
-//! The number of following operations is not known in advance, because a late request causes another round of its job. So the sweep
-//! delays the arrival by one operation more, until a run has ended before it.
+//! The number of operations that follow a late write is not known in advance, because the write may cause another round of its job. So the
+//! sweep delays the write by one operation more each time, until a run ends before the write arrives.
 //!
-//! An optimised build sweeps every moment of arrival. A debug build takes ten times as long, and sweeps every eleventh, starting at
+//! An optimised build tries every moment of arrival. A debug build takes ten times as long, so it tries only every eleventh, and starts at
 //! another one for each operation.
 
 use crate::protocol::world::{Arrival, Disturbance, FaultInjector, Lab};

@@ -90,7 +90,7 @@ pub(crate) struct FaultInjector {
     at: Mutex<BTreeMap<u64, Disturbance>>,
     counted: AtomicU64,
     calm: AtomicBool,
-    /// The number of the operation before which the last late request arrives.
+    /// Number of the operation before which the last late request arrives.
     due: Mutex<Option<u64>>,
     crashed: Notify,
     meddling: Mutex<VecDeque<Meddling>>,
@@ -189,7 +189,7 @@ impl FaultInjector {
         self.reads.lock().unwrap().get(&row).copied().unwrap_or(0)
     }
 
-    /// Every request since the last call, such as `read Employees Sales 1`.
+    /// Returns the requests since the last call, such as `read Employees Sales 1`.
     pub(crate) fn take_requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.requests.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! How commands end: exit codes, messages, closed pipes, secrets.
+//! How commands end: exit codes, messages, closed pipes, and secrets that are not printed.
 
 use std::io::Read as _;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! `submit`, `run`, `get`, `plan`: from a job to its results.
+//! `submit`, `run`, `get` and `plan`: from a job to its results.
 
 use serde_json::json;
 

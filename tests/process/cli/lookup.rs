@@ -1,5 +1,3 @@
-//! Lookups of entities through views.
-
 use serde_json::{Value, json};
 
 use crate::cli::place::{Place, json_lines, says, stderr, stdout};

@@ -75,7 +75,7 @@ fn every_rule_holds_on_the_embedded_store_and_costs_no_more_than_was_said() {
     assert!(sent <= said, "{ended:?}");
 }
 
-/// On each store nothing is lost, and the announced number of requests is not exceeded.
+/// On both stores the chaos loses nothing, and sends no more requests than were announced.
 #[test]
 fn chaos_loses_nothing_and_costs_no_more_than_was_said() {
     let weathered = |site: &Site| {

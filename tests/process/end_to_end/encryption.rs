@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::end_to_end::sdk::{node, python};
 use crate::end_to_end::site::{CommandResult, QUEUE, Site};
 
-/// A part of every plain value that occurs nowhere else.
+/// Occurs in every plain value, and in nothing else.
 const CANARY: &str = "canary";
 const FIRST: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const SECOND: &str = "Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=";

@@ -10,7 +10,7 @@ use crate::end_to_end::encryption::stored;
 use crate::end_to_end::site::{QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 
-/// A part of every value of the erased entity.
+/// Occurs in every value of the erased entity.
 const CANARY: &str = "canaryvalue";
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const CATALOG: &str = r#"

@@ -1,5 +1,3 @@
-//! A worker as a process.
-
 use std::io::Read as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};

@@ -1,5 +1,3 @@
-//! The client's script in the `archives` world.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

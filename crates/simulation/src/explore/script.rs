@@ -105,7 +105,7 @@ const fn budget(crashes: u8, leases: u8, silences: u8, late: u8, races: u8) -> B
     }
 }
 
-/// All searches: each list of steps with each budget.
+/// All searches: each list of steps, with each number of faults.
 pub fn scripts() -> impl Iterator<Item = Script> {
     let single = STEPS.into_iter().map(|steps| (steps, BUDGETS.len(), false));
     let chained = CHAINED_STEPS.map(|steps| (steps, CHAINED_BUDGETS, true));

@@ -12,11 +12,11 @@ pub(super) const LATE: usize = 2;
 pub(super) struct Budget {
     /// Crashes of workers at any moment. The request of a crashed worker may still be in flight.
     pub(super) crashes: u8,
-    /// Leases that end during a run without the worker's knowledge.
+    /// Leases that end during a run, without the worker's knowledge.
     pub(super) leases: u8,
     /// Requests whose answer is lost, whether or not they are executed.
     pub(super) silences: u8,
-    /// Lost races, that is, failed conditions.
+    /// Writes that fail because their condition does not hold, as after a lost race.
     pub(super) races: u8,
     /// Requests that arrive after their sender has given up.
     pub(super) late: u8,

@@ -1,5 +1,3 @@
-//! The client's script in the `patterns` world.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
