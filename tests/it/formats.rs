@@ -1,7 +1,7 @@
 //! The corpus of format 1: stored rows, documents, messages and a configuration, as a program of this format writes them.
 //!
-//! A change that makes any of these files unreadable is a new format, which needs its own version and its own corpus. `EVENKEEL_WRITE=1 cargo test
-//! --test it formats` reads each file and writes it again.
+//! A change that makes any of these files unreadable is a new format, which needs its own version and its own corpus.
+//! `EVENKEEL_WRITE=1 cargo test --test it formats` reads each file and writes it again.
 
 #![expect(clippy::unwrap_used, reason = "an unreadable file fails the test")]
 

@@ -141,7 +141,7 @@ impl Hazards {
             let (one, other) = (off(draw.0), off(draw.0));
             (one.min(other), one.max(other))
         });
-        // Has its own random numbers, so that other seeds are unchanged.
+        // These offsets are drawn from a separate random sequence, so that the other draws of a seed stay as they were.
         let others = self::rng(seed, 17);
         let ahead = Draw(&others).happens(0.12).then(|| {
             let (one, other) = (off(&others), off(&others));

@@ -54,7 +54,7 @@ pub(super) struct KnownPrimary {
     pub(super) content: Content,
     /// Tick and time of the last write.
     pub(super) written: (u64, Timestamp),
-    /// The last tick at which the primary was absent. The next field is the last tick at which it was present.
+    /// The last tick at which the primary was absent.
     absent_at: u64,
     present_at: u64,
     /// The earlier contents of the primary, each with the tick until which it was valid.

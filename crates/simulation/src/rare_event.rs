@@ -364,7 +364,7 @@ impl RareEventCounter {
             ObservedChange::Row { table, key, row } => {
                 let entity = row.as_ref().map(|row| &row.entity);
                 let text = |name: &str| entity.and_then(|entity| entity.text(name));
-                // Such a row was written by a move, and not by an archive job.
+                // A row of `Employees` with a source, but without a view, was written by a move.
                 if table.as_str() == "Employees"
                     && text("ek_source").is_some()
                     && text("ek_view").is_none()

@@ -83,7 +83,7 @@ pub(super) struct RunRecords {
     pub(super) history: History,
     pub(super) mirror: Mirror,
     register: KnownRecord,
-    /// Operations that are executed although a fault was injected.
+    /// Numbers of the operations that are executed although a fault was injected on them.
     faulty: BTreeSet<u64>,
     sent: BTreeMap<u64, SentRequest>,
     panicking_messages: BTreeMap<String, bool>,

@@ -11,7 +11,7 @@ use evenkeel_account::{Execution, ObservedChange};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GroupedRequests {
     pub writes: u64,
-    /// Number of these that arrived after their sender had given up.
+    /// Number of the writes that arrived after their sender had given up.
     pub late: u64,
     pub reads: u64,
 }

@@ -408,7 +408,7 @@ async fn versions_order_writes_whatever_order_they_arrive_in(fixture: &SinkFixtu
     assert_eq!(ends(sink, at(now + 5, Some("five"))).await, Ok(()));
     stale(ends(sink, at(now + 4, None)).await);
     says(Some("five")).await;
-    // These deletes arrive late: the row was already deleted by a newer write, or never existed.
+    // A late delete of a row that a newer delete has removed succeeds. A late write of that row is stale.
     assert_eq!(ends(sink, at(now + 7, None)).await, Ok(()));
     assert_eq!(ends(sink, at(now + 6, None)).await, Ok(()));
     stale(ends(sink, at(now + 6, Some("six"))).await);

@@ -86,7 +86,8 @@ async fn an_archived_entity_reaches_no_file_beside_another_document() {
     };
     let share = format!("{}/", stage.share().display());
     let name = photo.strip_prefix(&share).unwrap();
-    // Three primaries: another entity of the same archive, an entity that does not exist, and Ann's key in a table without an archive.
+    // Three primaries that do not own the photo: another entity of the same archive, an entity that does not exist, and
+    // Cid's key in a table without an archive.
     for primary in [
         Primary {
             table: table_of_drawer.clone(),

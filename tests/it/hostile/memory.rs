@@ -289,7 +289,7 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
     }
 }
 
-/// Number of keys in each message of [`repeating`].
+/// Number of keys in each message of `repeating`.
 const KEYS: usize = 1_000;
 
 /// Messages of a few kilobytes that expand to a megabyte of one repeated text. Each message contains a mistake, and the text of the error might be

@@ -1,4 +1,6 @@
-//! Ranges in which a carry cannot set all properties: two departments with the same people, a person whose row is full, a retired view.
+//! A carry is the queued job that sets the properties of a department on the people in its range. These tests have ranges
+//! in which a carry cannot set all properties: two departments with the same people, a person whose row is full, a retired
+//! view.
 
 use evenkeel_engine::{Failure, FailureClass, Outcome};
 use evenkeel_model::catalog::{Catalog, Source};

@@ -698,8 +698,8 @@ async fn a_delayed_archive_job_does_not_overwrite_a_newer_archived_version() {
     }
 }
 
-/// The first delivery runs between any two reads of the redelivery, which must recognize what the first delivery has
-/// done.
+/// Before some read of the redelivery, the first delivery runs to its end. The redelivery must recognize that its own job
+/// is done.
 #[tokio::test]
 async fn a_redelivered_archive_job_recognizes_its_running_first_delivery() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {

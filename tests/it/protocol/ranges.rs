@@ -553,9 +553,9 @@ async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
     );
 }
 
-/// In the catalog of another worker, which is older, the view is retired. So that worker clears the department's row,
-/// too. Its run is not acknowledged, and the next delivery finds in the department's footprint that this catalog has
-/// closed it.
+/// A worker with an older catalog, in which the view is retired, clears the properties, even on the department's own row.
+/// Its run is not acknowledged. The next delivery, under the newer catalog, finds in the department's footprint that the
+/// older catalog has closed it.
 #[tokio::test]
 async fn what_an_older_catalog_closes_in_a_range_is_in_step_after_the_next_delivery() {
     let layout = Layout::Together;

@@ -133,8 +133,9 @@ async fn a_delayed_delivery_leaves_an_entity_created_after_a_later_delivery() {
     }
 }
 
-/// A second run completes before each operation of the first run. Derived data must be correct as soon as both runs have
-/// ended, without a recheck: each run finds in the footprint what the other has written since its own read.
+/// A second run completes before each operation of the first run. As soon as both runs have ended, derived data must be
+/// correct without a recheck. For this, a run must find in the footprint what the other run wrote after the first read of
+/// the footprint.
 #[tokio::test]
 async fn two_concurrent_runs_leave_nothing_to_a_recheck() {
     let put = |email: &str, last_name: &str| {

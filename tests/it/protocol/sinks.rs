@@ -309,8 +309,8 @@ async fn documents_survive_a_disturbance_at_every_operation_and_what_comes_after
     for scenario in scenarios() {
         let mut sweep = Sweep::over(undisturbed(&scenario).await);
         while let Some(case) = sweep.next() {
-            // If a request arrives during the job, later events hardly matter. So each such run has only one of these
-            // events, in turn.
+            // If the late request arrives during the job, what happens after the job hardly matters. So each such run has only
+            // one of the events, in turn.
             let turn = sweep.runs().0 as usize;
             let afterwards = AFTERWARDS
                 .iter()
@@ -416,8 +416,8 @@ async fn a_worker_that_wakes_up_late_overwrites_nothing() {
                 lab.faults.arm(at, Disturbance::Meddle);
                 lab.faults.meddle(meddle(lab.of_another_worker()));
                 lab.deliver_until_done(&(scenario.job)()).await;
-                // It is a known and documented limit that a request to the index may be in flight longer than the
-                // engine assumes.
+                // A request to the index that is in flight for longer than the engine assumes is a known limit, and the program
+                // reports it.
                 let too_long = number >= 2 && lab.faults.named(at) == Some("Index Documents");
                 if too_long {
                     continue;

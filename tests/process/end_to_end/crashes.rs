@@ -90,7 +90,7 @@ fn assert_same_end(site: &Site) {
 fn kill_twice(site: &Site) {
     stage(site);
     for left in [JOBS as u64 * 4 / 5, JOBS as u64 * 2 / 5] {
-        // The worker is slow, so that it is killed while it works.
+        // With a concurrency of 4 the worker is so slow that it is killed in the middle of its work.
         let worker = site.worker(&["--set", "queues.0.concurrency=4"]);
         wait_until("some jobs are done", || site.count(QUEUE) < left);
         worker.kill();
