@@ -318,7 +318,7 @@ async fn ask(lab: &Lab, story: &str) -> bool {
     told.in_step
 }
 
-/// Prepares a settled department. The job under test changes it.
+/// Returns a lab with people and a department of this name, settled.
 async fn prepared(name: &str) -> Lab {
     let lab = Lab::with(SMALL, declared(CATALOG));
     lab.sim.create_collection(&departments(), &["Name"]);

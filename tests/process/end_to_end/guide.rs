@@ -34,7 +34,7 @@ struct Documented {
     name: String,
     #[serde(flatten)]
     requests: Requests,
-    /// Requests of the jobs on Azurite, if the jobs run in another way there.
+    /// Requests of the jobs on Azurite, if requests of a job share transactions there.
     jobs_on_azurite: Option<u64>,
 }
 

@@ -81,7 +81,7 @@ async fn errors_of_postgresql_are_classified() {
         "DROP TABLE people",
     ] {
         admin(lost);
-        // If the database reports the missing table, the whole request fails. If the sink notices it from the columns that it has just read, only the
+        // If the database reports the missing table, the whole request fails. If the columns were read before, only the
         // document fails.
         let error = match sink.write(&people(), &[write("a", "Ada")]).await {
             Ok(mut written) => written.remove(0).unwrap_err(),
