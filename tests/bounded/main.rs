@@ -1,7 +1,7 @@
-//! A worker handles large values in bounded memory: a value of 200 MB is copied from its staged blob into its own, out
-//! again, and into a file and back.
+//! A worker handles large values in bounded memory. A value of 200 MB is copied from its staged blob to its own blob,
+//! to a file, and back.
 //!
-//! The test has a process of its own, because it measures the peak of the whole process.
+//! The test has a process of its own, because it measures the peak memory of the whole process.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "an unexpected error fails the test")]
@@ -37,7 +37,7 @@ to = { kind = "file", dir = "$SHARE" }
 
 const BLOCKS: u8 = 50;
 const BLOCK_BYTES: usize = 4 << 20;
-/// The peak may grow by 160 MiB: 64 MiB for values in flight, and the rest for the store.
+/// The peak may grow by 160 MiB: 64 MiB for the values in transfer, and the rest for the store.
 const MORE_KIB: u64 = 160 << 10;
 
 /// Peak resident memory of this process, in KiB.

@@ -1,5 +1,5 @@
-//! Replays the corpora of the fuzz targets: inputs that a fuzzer found, and inputs that a person wrote. Each input is
-//! also tried with some bytes changed. This is no fuzzing, but detects broken targets.
+//! Replays the corpora of the fuzz targets: inputs that a fuzzer found, and inputs that a person wrote. Each input is also tried with some bytes
+//! changed. This does not replace fuzzing, but it detects broken fuzz targets.
 
 #![expect(
     clippy::unwrap_used,

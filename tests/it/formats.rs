@@ -1,8 +1,7 @@
-//! The corpus of format 1: stored rows, documents, messages and a configuration, as a program of this format writes
-//! them.
+//! The corpus of format 1: stored rows, documents, messages and a configuration, as a program of this format writes them.
 //!
-//! A change that makes one of them unreadable is a new format. It needs a version of its own, and another corpus.
-//! `EVENKEEL_WRITE=1 cargo test --test it formats` writes the files again from what the program reads in them.
+//! A change that makes any of these files unreadable is a new format, which needs its own version and its own corpus.
+//! `EVENKEEL_WRITE=1 cargo test --test it formats` reads each file and writes it again.
 
 #![expect(clippy::unwrap_used, reason = "an unreadable file fails the test")]
 
@@ -30,8 +29,7 @@ use serde_json::Value;
 
 struct Format {
     file: &'static str,
-    /// Reads the file and returns what the program writes for it, or the unchanged text if the program does not write
-    /// such data.
+    /// Parses a file and returns the text that the program writes for the same data, or the unchanged text if the program never writes such data.
     again: fn(&str) -> String,
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use evenkeel_simulation::scale::{HotSpot, ScaleReport, ScaleRequest, ServiceLimits, scale};
 
-/// A backlog over new tables, whose partitions are spread over servers under load. One in ten jobs is for the first of
-/// 64 partitions. An application uses nearly all of that partition's limit, or of another one if `apart`.
+/// Simulates a backlog over new tables. Under load the service spreads their partitions over servers. One in ten jobs is for the first of 64
+/// partitions. An application uses nearly the whole request limit of that partition, or of a different partition if `apart`.
 fn cold_start(apart: bool) -> ScaleReport {
     let limits = ServiceLimits {
         spreads: Some(Duration::from_secs(5)),

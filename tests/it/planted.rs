@@ -1,5 +1,5 @@
-//! Checks that the text of each planted bug in `scripts/mutants.d/planted` still exists. If a change of the program
-//! removed it, no run would be tried without that rule.
+//! Checks that the source text that each planted bug in `scripts/mutants.d/planted` replaces still exists. If a change of the program removed the
+//! text, the bug would no longer be planted, and nothing would test the rule that it breaks.
 
 #[path = "../../scripts/mutants.d/src/planted.rs"]
 mod declared;

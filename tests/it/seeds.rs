@@ -1,14 +1,15 @@
-//! The simulation as an ordinary test: some hundreds of seeds, some of them run twice, and every seed that has ever
+//! The simulation as an ordinary test: some hundreds of seeds, some of which run twice, and every seed that has ever
 //! found a violation.
 //!
-//! `cargo run --release -p evenkeel-simulation -- --seeds 10000` runs more, and prints the story of a failing seed.
+//! `cargo run --release -p evenkeel-simulation -- --seeds 10000` runs more seeds, and prints the story of a seed that
+//! fails.
 
 use evenkeel_simulation::{
     GroupedRequests, RunLimits, RunRequest, SimulationReport, Tally, World, run,
 };
 
-/// Seeds that found a violation, of the program or of the judge. A change of the simulated world gives them other
-/// stories.
+/// Seeds that once found a violation, in the program or in the oracle. If the simulated world changes, a seed produces
+/// another story.
 const FOUND: [u64; 35] = [
     807, 1_567, 2_140, 2_541, 3_770, 5_705, 6_207, 10_139, 12_494, 12_926, 13_416, 20_809, 21_243,
     23_299, 24_589, 27_755, 29_662, 32_146, 33_908, 35_220, 45_502, 46_303, 48_455, 52_704, 53_459,
@@ -116,7 +117,8 @@ fn nothing_is_lost_and_all_data_converges_in_the_company() {
     );
 }
 
-/// Without faults, contention alone must leave nothing to a recheck, so that nothing is stale for half an hour.
+/// Contention alone, without faults, must leave nothing to a recheck. Otherwise derived data would be stale for half an
+/// hour.
 #[test]
 fn contention_without_faults_leaves_nothing_to_a_recheck() {
     let mut judged = 0;

@@ -1,4 +1,4 @@
-//! The built program, started as a process: its command line, complete runs of workers and stores, and kills.
+//! The built program, started as a process: its command line, workers with real stores, and processes that are killed.
 //!
 //! `.config/nextest.toml` configures which tests run when.
 

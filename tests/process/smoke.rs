@@ -1,5 +1,5 @@
-//! Each pattern once on Azurite, as an application uses it: the official SDK for Node.js writes entities and sends
-//! jobs, a worker does them, and the SDK reads what is derived.
+//! Each pattern once on Azurite, as an application uses it. The official SDK for Node.js writes entities and sends
+//! jobs, a worker runs the jobs, and the SDK reads the derived data.
 
 #![expect(
     clippy::expect_used,
@@ -126,28 +126,28 @@ fn each_pattern_follows_what_the_sdk_for_node_writes_and_sends() {
     assert_eq!(
         read(&site),
         json!({
-            // Copies in another partition and in their primary's own.
+            // Copies in another partition, and in the partition of their primary.
             "by_email": {"ada@contoso.com": "King", "bob@contoso.com": "King"},
             "by_name": ["name_King_1", "name_King_2"],
             // Lists in a row, in a row of the primaries' partition, and in a blob.
             "list": [["Sales", "1"], ["Sales", "2"]],
             "list_near": [["1"], ["2"]],
             "list_blob": [["Sales", "1"], ["Sales", "2"]],
-            // Properties of one entity on another, and of one on a whole partition.
+            // Properties that a manager sets on one entity, and properties that a department sets on a whole partition.
             "manager": "King",
             "department_names": {"1": "Sales of Contoso", "2": "Sales of Contoso"},
             "headcount": {"Headcount": 2, "Payroll": "300"},
-            // A value in a blob, and an entity over several rows.
+            // A large value in a blob, and an entity with several rows.
             "body": 4000,
             "wide": 400,
-            // Three kinds of archives.
+            // Archives in a table, in documents, and in a log.
             "former": {"Email": "eve@contoso.com", "LastName": "Byron", "Salary": 10},
             "document": "Lee",
             "log": ["e1", "e2"],
         })
     );
 
-    // One changes her address, and one leaves. Their derived items follow.
+    // One employee changes the address, and one is deleted. The derived items must follow.
     sdk::node(site.ports(), "smoke.mjs", &["change"]);
     let done = site.run_until_idle(&[]);
     assert_eq!((done.poisoned, done.lost), (0, 0), "{:?}", site.poison());

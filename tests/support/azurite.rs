@@ -1,7 +1,8 @@
-//! Azurite for tests: installed from npm if it is missing, started once per test process, and ended with it.
+//! Azurite for tests: it is installed from npm if it is missing, started once per test process, and stopped at the end
+//! of that process.
 //!
-//! `run.mjs` ends when its standard input closes. The operating system closes it even if this process is killed, so
-//! that nothing is left running.
+//! `run.mjs` stops when its standard input closes. The operating system closes that input even if this process is
+//! killed, so nothing is left running.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +21,7 @@ const ACCOUNT: &str = "devstoreaccount1";
 pub const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Number of attempts to restart it on its ports.
+/// Number of attempts to restart Azurite on its former ports.
 const RESTARTS: u32 = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
@@ -61,7 +62,8 @@ impl Ports {
             .expect("the emulator's connection string")
     }
 
-    /// The stores of an account. Make one per test, because a pooled connection belongs to its test's runtime.
+    /// The stores of the account. Each test must connect by itself, because a pooled connection belongs to the runtime
+    /// of its test.
     pub fn connect(self) -> Account {
         evenkeel_azure::connect(&self.settings()).expect("connect")
     }
@@ -70,8 +72,8 @@ impl Ports {
 /// The ports of an Azurite that `scripts/test` has started for all test processes, as `run.mjs` prints them.
 const SHARED_BY_ALL: &str = "EVENKEEL_TEST_AZURITE";
 
-/// An Azurite in memory that tests share, so that they need unique names: the one in the environment variable, or one
-/// of this test process.
+/// An Azurite in memory that all tests share, so they need unique names. The environment variable names its ports, or
+/// else this test process starts it.
 pub fn shared() -> Ports {
     static SHARED: OnceLock<Azurite> = OnceLock::new();
     match std::env::var(SHARED_BY_ALL) {
@@ -82,7 +84,7 @@ pub fn shared() -> Ports {
     }
 }
 
-/// A running Azurite. Dropping it stops it and waits for its end.
+/// A running Azurite. Dropping this value stops Azurite, and waits until it has ended.
 pub struct Azurite {
     pub ports: Ports,
     location: Option<PathBuf>,
@@ -100,8 +102,8 @@ impl Azurite {
         Self::start(None)
     }
 
-    /// Keeps its data under `location`, for tests of outages. After a clean stop it can be [restarted](Self::restart)
-    /// with the same data on the same ports.
+    /// Starts an Azurite that stores its data under `location`, for tests of outages. After a clean stop it can be
+    /// [restarted](Self::restart) with the same data on the same ports.
     pub fn persistent(location: impl Into<PathBuf>) -> Self {
         Self::start(Some(location.into()))
     }
@@ -116,7 +118,7 @@ impl Azurite {
             .expect("Azurite did not start with several accounts")
     }
 
-    /// Starts it in memory, with an additional key of the account in Base64.
+    /// Starts Azurite in memory, with an additional account key in Base64.
     pub fn with_key(key: &str) -> Self {
         Self::try_start(None, None, Some(Self::keys(key)), &[])
             .expect("Azurite did not start with a second key")
@@ -148,7 +150,7 @@ impl Azurite {
         self.process.as_ref().map(|process| process.child.id())
     }
 
-    /// Stops it, so that connections are refused. Waits until it has saved its data.
+    /// Stops Azurite, so that connections are refused. Waits until Azurite has saved its data.
     pub fn stop(&mut self) {
         if let Some(Process {
             mut child, input, ..
@@ -161,7 +163,7 @@ impl Azurite {
 
     pub fn restart(&mut self) {
         if self.process.is_none() {
-            // Another process may have one of the ports for a moment.
+            // For a moment, another process may have taken one of the ports.
             let started = (0..RESTARTS).find_map(|tries| {
                 std::thread::sleep(Duration::from_millis(500).saturating_mul(tries));
                 Self::try_start(self.location.clone(), Some(self.ports), None, &[])
@@ -170,7 +172,7 @@ impl Azurite {
         }
     }
 
-    /// Pauses it: connections are accepted, but nothing answers, until it is [resumed](Self::resume).
+    /// Pauses Azurite: it accepts connections but does not answer, until it is [resumed](Self::resume).
     pub fn pause(&self) {
         self.signal("-STOP");
     }
@@ -258,10 +260,10 @@ impl Drop for Azurite {
     }
 }
 
-/// Installs Azurite if it is missing, once even if several test processes start together.
+/// Installs Azurite if it is missing. Only one of several test processes does this.
 fn install() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/azurite");
-    // npm writes this file last.
+    // npm writes this file last, so the installation is then complete.
     let installed = folder.join("node_modules/.package-lock.json");
     let lock_path = folder.join("node_modules.lock");
     while !installed.exists() {
@@ -309,7 +311,7 @@ fn npm_ci(folder: &Path) {
     assert!(done.success(), "`npm ci` in {} failed", folder.display());
 }
 
-/// Waits while another process installs. An abandoned lock is removed after ten minutes.
+/// Waits while another process installs Azurite. A lock that is older than ten minutes is removed.
 #[expect(
     clippy::disallowed_methods,
     reason = "the age of a file on this machine's disk is not under test"

@@ -1,11 +1,11 @@
-//! Faults under which contracts must still hold.
+//! Faults under which a store must still keep its contract.
 
 use async_trait::async_trait;
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel_storage::ErrorClass;
 
-/// Every fifth request is refused, or fails without being executed. Some reads lose their answer. With retries, none of
-/// this may be visible.
+/// Refuses every fifth request, or fails it without executing it. Some reads are executed, and their answer is lost.
+/// With retries, none of this may be visible.
 pub struct Gusty;
 
 #[async_trait]

@@ -1,7 +1,8 @@
-//! PostgreSQL for tests: Debian's, run as a user other than root, reached by a socket in its own folder.
+//! PostgreSQL for tests: Debian's packages, run by a user other than root, and reached through a socket in the server's
+//! folder.
 //!
-//! A shell in between ends the server when its standard input closes, and removes the folder. The operating system
-//! closes the input even if this process is killed.
+//! A shell script starts the server. It stops the server and removes the folder when its standard input closes. The
+//! operating system closes that input even if this process is killed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,13 +14,15 @@ use std::time::{Duration, Instant};
 
 use evenkeel_model::settings::{PostgresSettings, SqlSettings, SqlTls};
 pub const USER: &str = "evenkeel";
-/// Maximum start time. A killed server first recovers, after its last child has ended.
+/// Maximum start time. A server that was killed recovers first, and waits until the processes of the killed server have
+/// ended.
 const START: Duration = Duration::from_mins(1);
 
-/// Runs the server, and removes its folder when the test ends. `$0` is the folder, the arguments are the server's.
+/// Shell script that runs the server, and removes its folder when the test ends. `$0` is the folder, and the arguments
+/// are the command of the server.
 const GUARD: &str = r#""$@" </dev/null >>"$0/log" 2>&1 & echo $!; read -r keep; kill -INT $!; wait $!; [ "$keep" = keep ] || rm -rf "$0""#;
 
-/// A server. Dropping it stops it.
+/// A running server, which is stopped when this value is dropped.
 pub struct Postgres {
     folder: PathBuf,
     options: Vec<String>,
@@ -28,7 +31,7 @@ pub struct Postgres {
 
 pub struct OpenTransaction {
     psql: Child,
-    /// psql ends with its input.
+    /// Kept open, because `psql` ends when its input closes.
     _input: ChildStdin,
 }
 
@@ -41,8 +44,8 @@ struct Server {
 /// The socket folder of a server that `scripts/test` has started for all test processes.
 const SHARED_BY_ALL: &str = "EVENKEEL_TEST_POSTGRES";
 
-/// A server that tests share, each with a database of its own: the one in the environment variable, or one of this test
-/// process.
+/// A server that tests share, each test with its own database. The environment variable names its folder, or else this
+/// test process starts it.
 pub fn shared() -> &'static Postgres {
     static SHARED: OnceLock<Postgres> = OnceLock::new();
     SHARED.get_or_init(|| match std::env::var_os(SHARED_BY_ALL) {
@@ -144,7 +147,7 @@ impl Postgres {
                 self.server = Some(server);
                 return;
             }
-            // Resources of a killed server are still in use.
+            // The resources of a killed server may still be in use.
             server.end(true);
         }
         panic!(
@@ -171,7 +174,7 @@ impl Postgres {
         server.end(true);
     }
 
-    /// Enables TLS with this certificate, and passwords for TCP connections.
+    /// Enables TLS with this certificate, and requires passwords for TCP connections.
     pub fn secure(&mut self, certificate: &str, key: &str) {
         let (cert, secret) = (
             self.data().join("server.crt"),
@@ -236,7 +239,7 @@ impl Postgres {
         })
     }
 
-    /// As [`try_ask`](Self::try_ask), but the server must be up.
+    /// Does the same as [`try_ask`](Self::try_ask), but panics if the server is down.
     pub fn ask(&self, database: &str, statements: &str) -> Vec<String> {
         self.try_ask(database, statements)
             .unwrap_or_else(|| panic!("PostgreSQL rejected {statements}"))
@@ -318,7 +321,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Debian's programs, or those on the path.
+/// The folder with PostgreSQL's programs: Debian's, or the first one on `PATH`.
 fn tools() -> &'static Path {
     static TOOLS: OnceLock<PathBuf> = OnceLock::new();
     TOOLS.get_or_init(|| {
@@ -330,7 +333,7 @@ fn tools() -> &'static Path {
     })
 }
 
-/// The user and group to run as if this process is root, because the server refuses root.
+/// If this process is root, the user and group that run the server, because PostgreSQL refuses to run as root.
 fn owner() -> Option<(u32, u32)> {
     use std::os::unix::fs::MetadataExt as _;
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {

@@ -1,5 +1,6 @@
-//! A search service on loopback with the used part of Azure AI Search's REST API: indexes with typed fields, documents
-//! by key, a status for each document of a batch. Writes are visible at once, which the real service does not promise.
+//! A search service on loopback with the part of Azure AI Search's REST API that evenkeel uses: indexes with typed
+//! fields, documents by key, and a status for each document of a batch. Writes are visible at once, which the real
+//! service does not promise.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -26,7 +27,7 @@ pub struct SearchStub {
 #[derive(Default)]
 struct State {
     indexes: BTreeMap<String, Index>,
-    /// Faults of the next requests, checked before anything else.
+    /// One fault for each of the next requests. A fault is applied before any other check.
     trouble: Vec<Trouble>,
 }
 
@@ -38,11 +39,11 @@ struct Index {
 
 #[derive(Debug, Clone)]
 pub enum Trouble {
-    /// The request is refused with this status, and perhaps a Retry-After in seconds.
+    /// Refuses the request with this status, and with this Retry-After in seconds if there is one.
     Refused(u16, Option<u64>),
     Gateway(u16),
     LoseAnswer,
-    /// The document that contains this text is refused with this status, and the others are written.
+    /// Refuses the document that contains this text with this status, and writes the others.
     Document(&'static str, u16),
 }
 
@@ -109,7 +110,7 @@ impl SearchStub {
     }
 }
 
-/// An answer with the request ids that the service always sends.
+/// An answer with the request ids that the real service always sends.
 fn named(status: u16) -> Answer {
     Reply::status(status)
         .header("request-id", "7d6eb5c1-0002-0000-0000-000000000000")
@@ -197,7 +198,7 @@ impl State {
         if actions.is_empty() || actions.len() > BATCH {
             return refusal(400, "1 to 1,000 actions");
         }
-        // An unknown field makes the whole request invalid for the service.
+        // The real service refuses the whole request if one field is unknown.
         let known = |action: &Value| {
             action
                 .as_object()

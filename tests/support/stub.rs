@@ -1,7 +1,7 @@
-//! A scripted HTTP/1.1 server on loopback, for behavior that a real service rarely shows and an emulator never.
+//! A scripted HTTP/1.1 server on loopback, for behavior that a real service shows rarely, and an emulator never.
 //!
-//! A closure decides about each request: an answer, an answer that is late, cut off or missing, a connection that breaks, or the answer
-//! of a real service behind the stub ([`Reply::Forward`]). So most requests can run against Azurite while chosen ones meet a 503.
+//! A closure decides what happens to each request. It is answered, perhaps late or only in part; or it gets no answer; or the connection
+//! breaks; or a real service behind the stub answers ([`Reply::Forward`]). So most requests can run against Azurite, while some get a 503.
 //!
 //! ```no_run
 //! let stub = Stub::start(|request| match request.number {
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Number of the request at this stub, from 0.
+    /// Number of the request since the stub was started, from 0.
     pub number: usize,
     pub method: String,
     /// Path and query, as sent.
@@ -56,11 +56,11 @@ pub struct Answer {
 pub enum Reply {
     Answer(Answer),
     Forward,
-    /// The service behind the stub executes it, and the connection is reset instead of an answer.
+    /// The service behind the stub executes the request. Then the connection is reset before the answer.
     ForwardThenReset,
-    /// The connection is reset; nothing was executed.
+    /// The connection is reset, and nothing is executed.
     Reset,
-    /// No answer while the stub runs.
+    /// The request is not answered while the stub runs.
     Silence,
 }
 
@@ -87,13 +87,14 @@ impl Answer {
         self
     }
 
-    /// Cuts the answer off after this many bytes of the body, although its header has the full length.
+    /// Cuts the answer off after this many bytes of the body, although the Content-Length header states the full
+    /// length.
     pub const fn cut_after(mut self, bytes: usize) -> Self {
         self.keep = Some(bytes);
         self
     }
 
-    /// Delays the answer by this time in real clocks, so keep it short.
+    /// Delays the answer in real time, so keep the delay short.
     pub const fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
@@ -179,7 +180,7 @@ impl Drop for Stub {
         self.shared.stopping.store(true, Ordering::SeqCst);
         *self.shared.stopped.0.lock().unwrap() = true;
         self.shared.stopped.1.notify_all();
-        // The acceptor waits in `accept`. One more connection wakes it.
+        // The acceptor thread waits in `accept`, so one more connection wakes it.
         let _ = TcpStream::connect(self.shared.address);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -254,7 +255,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits; returns `false` if the stub is stopped in between.
+    /// Waits for this time. Returns `false` if the stub is stopped meanwhile.
     fn pause(&self, time: Duration) -> bool {
         if time.is_zero() {
             return true;
@@ -323,7 +324,7 @@ impl Shared {
         };
         let mut answer = format!("{}\r\n", head.first).into_bytes();
         for (name, value) in &head.headers {
-            // A chunked body is forwarded in one piece.
+            // The stub forwards a chunked body in one piece, without the header.
             if name != "transfer-encoding" && (name != "content-length" || request.method == "HEAD")
             {
                 answer.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
@@ -339,15 +340,15 @@ impl Shared {
     }
 }
 
-/// Closes a connection with RST instead of FIN if the platform allows, so that its client sees a reset.
+/// Closes a connection with RST and not with FIN if the platform allows that, so that the client sees a reset.
 fn reset(stream: &TcpStream) -> io::Result<()> {
-    // Unread bytes make the kernel answer with RST. Without any it is an early end, which the client has to treat the
-    // same.
+    // If there are unread bytes, the kernel sends RST. If there are none, the connection ends early, which the client
+    // must treat like a reset.
     stream.shutdown(Shutdown::Both)
 }
 
 impl Answer {
-    /// Returns `false` if the connection must not be used any more.
+    /// Writes the answer. Returns `false` if the connection cannot be used any more.
     fn write(&self, stream: &mut TcpStream, head: bool) -> io::Result<bool> {
         let mut bytes = format!("HTTP/1.1 {} Scripted\r\n", self.status).into_bytes();
         for (name, value) in &self.headers {
@@ -378,7 +379,7 @@ struct Head {
 }
 
 impl Head {
-    /// Returns `None` if the connection ends before the head starts.
+    /// Reads a request or an answer. Returns `None` if the connection ends before the head begins.
     fn read(stream: &mut impl Read, unread: &mut Vec<u8>) -> io::Result<Option<Self>> {
         let end = loop {
             if let Some(end) = unread.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -408,7 +409,7 @@ impl Head {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Reads the body: by its length, in chunks, or (an answer) to the end of the connection.
+    /// Reads the body: by its length, in chunks, or (only for an answer) until the connection ends.
     fn body(
         &self,
         stream: &mut impl Read,

@@ -1,4 +1,4 @@
-//! Time from the write of a primary to the end of its job, while workers are busy.
+//! Measures the time from the write of a primary to the end of its job, while workers are busy.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_model::EntityKey;
 
-/// Write times of primaries whose job has not ended, and the durations of the others.
+/// The write times of primaries whose job has not ended, and the durations of the other primaries.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Mutex<(BTreeMap<EntityKey, Duration>, Vec<Duration>)>);
 
@@ -26,7 +26,7 @@ impl Arrivals {
         }
     }
 
-    /// A percentile over the middle half of the primaries, so that the workers' start does not count.
+    /// A percentile over the middle half of the primaries, so that the start of the workers does not count.
     pub(super) fn percentile(&self, of_a_hundred: usize) -> Option<Duration> {
         let found = &self.0.lock().unwrap_or_else(PoisonError::into_inner).1;
         let mut middle = found.get(found.len() / 4..found.len() * 3 / 4)?.to_vec();

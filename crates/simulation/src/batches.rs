@@ -1,5 +1,5 @@
-//! Batches of clients, in every third seed. Their lists contain keys that exist, that do not exist, that occur twice,
-//! and that are invalid.
+//! Batches of clients, in every third seed. Their lists contain keys that exist, keys that do not exist, duplicates and
+//! invalid keys.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use super::history::VERSION;
 use evenkeel_account::company::ARCHIVE;
 use evenkeel_model::EntityKey;
 
-/// Number of the random sequence of batches.
+/// Number of the random sequence for batches.
 const PART: u64 = 80;
-/// The versions of their puts begin after this, which is above all other versions of a script.
+/// The versions that batches put begin after this number, which is above all other versions of a script.
 const VERSIONS: i64 = 500_000;
 const OTHERS: usize = 16;
 const IMPOSSIBLE: [&str; 3] = ["a/b", "1#2", "?"];
@@ -31,10 +31,10 @@ const MISTAKES: [&str; 4] = [
 #[derive(Debug, Clone)]
 pub(super) struct BatchMessage {
     op: &'static str,
-    /// Used by puts only.
+    /// Only for puts.
     mode: &'static str,
     condition: Option<ConditionKind>,
-    /// Used by syncs only.
+    /// Only for syncs.
     thorough: bool,
     by_row_keys: bool,
     items: Vec<ListedItem>,
@@ -118,7 +118,7 @@ impl BatchMessage {
         })
     }
 
-    /// The versions that it puts, and whether each replaces all existing properties.
+    /// The versions that this batch puts. The flag is true if the put replaces all existing properties.
     pub(super) fn versions(&self) -> impl Iterator<Item = (i64, bool)> {
         self.items
             .iter()
@@ -126,8 +126,8 @@ impl BatchMessage {
     }
 }
 
-/// The batches of a seed, in step groups after the existing ones. `entity` is the client's content of an employee at a
-/// version; its flag marks an employee of a batch.
+/// The batches of a seed, in step groups after the existing ones. `entity` returns the content of an employee at a
+/// version. Its flag is true for an employee of a batch.
 pub(super) fn steps(
     seed: u64,
     fault_plan: &FaultPlan,
@@ -173,7 +173,7 @@ fn batch(
     let size = *draw.of(&[2, 3, 5, 8, 13, 20]);
     let mut places: Vec<usize> = Vec::new();
     while places.len() < size.min(all.len()) {
-        // Employees that other jobs concern, too, are chosen more often.
+        // An employee that has other jobs, too, is chosen more often.
         let place = if draw.happens(0.4) {
             draw.below(known)
         } else {

@@ -1,12 +1,12 @@
-//! How long a worker may stop calling a queue that answered "busy". Only during that time may it lose leases.
+//! How long a worker may stop calling a queue that answered "busy". Only during this hold may the worker lose leases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Half of the first hold, jitter included. Each further answer "busy" doubles it.
+/// Half of the first hold, including jitter. Each further answer "busy" doubles the hold.
 const SHORTEST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(20);
-/// After such a pause the hold starts again from the shortest.
+/// If the queue has not answered "busy" for this long, the next hold is again the shortest.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 const AFTERWARDS: Duration = Duration::from_secs(5);
 

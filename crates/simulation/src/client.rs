@@ -1,7 +1,7 @@
-//! The client: it writes, deletes and recreates entities, and sends every kind of message.
+//! The client writes, deletes and recreates entities, and sends every kind of message.
 //!
-//! Its script is derived from the seed in advance, so that a shorter script can be tried if a run fails. It keeps the
-//! client's part of the contract: a message follows every change that it makes itself.
+//! Its script is derived from the seed in advance, so that a shorter script can be tried if a run fails. The client
+//! keeps its part of the contract: it sends a message after every change that it makes itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,16 +28,16 @@ use evenkeel_model::{AccountName, BlobName, Entity, EntityKey, body};
 use evenkeel_storage::{Account, BlobUpload, IfMatch, StoreError, TableOperation, TableStore, Ttl};
 
 pub(super) const EMPLOYEES: &str = "Employees";
-/// The table of the entities on which company views set properties.
+/// The table of the entities on which views of the company set properties.
 pub(super) const DEPARTMENTS: &str = "Departments";
 
-/// The versions of entities that the client recreates begin after this, which is above all versions of a script.
+/// The versions of recreated entities begin after this number, which is above all versions of a script.
 const RECREATED: i64 = 1_000_000;
 
 #[derive(Debug, Clone)]
 pub(super) struct ClientStep {
     pub(super) at: Duration,
-    /// Groups a change by the client and the messages that follow it.
+    /// The group of a step. A change by the client and the messages that follow it have the same group.
     pub(super) step_group: usize,
     pub(super) action: ClientAction,
     pub(super) posting: MessageOptions,
@@ -46,10 +46,10 @@ pub(super) struct ClientStep {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MessageOptions {
     id: Option<String>,
-    /// Delay after which the client's own retry puts the message again.
+    /// Delay after which the client puts the message a second time, as its own retry.
     again: Option<Duration>,
     ttl: Option<Duration>,
-    /// Initial visibility delay. It applies only if the message does not expire.
+    /// Initial visibility delay. It only applies to messages that do not expire.
     hidden: Duration,
 }
 
@@ -115,9 +115,9 @@ pub(super) enum ClientAction {
     Note(&'static str, EntityKey),
     Remove(&'static str, EntityKey),
     Send(ClientMessage),
-    /// Saves an employee's derived rows in its own partition again, unchanged. An application would not do this.
+    /// Writes the derived rows in an employee's partition again, unchanged, as a copy tool would.
     SaveRows(EntityKey),
-    /// Adds another employee's row to a footprint. An application would not do this.
+    /// Adds another employee's row to a footprint, as a forger would.
     Forge {
         list: EntityKey,
         row: EntityKey,
@@ -139,11 +139,11 @@ pub(super) enum ClientMessage {
     Spelled {
         json: Value,
         asked: Box<EntityJob>,
-        /// Whether its condition is the ETag that the client reads just before.
+        /// Whether the condition is the ETag that the client reads just before it sends the message.
         at_its_etag: bool,
     },
     Whole(&'static str, Value),
-    /// An invalid message, which is poisoned for this reason.
+    /// An invalid message, and the reason with which it must be poisoned.
     Broken(String, &'static str),
 }
 
@@ -154,7 +154,7 @@ pub(super) struct EmployeePut {
     pub(super) entity: Value,
     pub(super) mode: &'static str,
     pub(super) condition: Option<ConditionKind>,
-    /// What is staged in advance, by property. No property stands for the entity itself.
+    /// The blobs to stage, with the property that each replaces. `None` means that the blob contains the entity itself.
     pub(super) staged: Vec<(Option<&'static str>, BlobName, String)>,
 }
 
@@ -244,7 +244,8 @@ pub(super) struct SimulatedClient {
     pub(super) shared_state: Arc<SharedState>,
     pub(super) account: Account,
     abroad: Option<Account>,
-    /// Messages are sent one at a time, because the expectation of the next message is announced before it is sent.
+    /// Messages are sent one at a time, because the client announces the expectation of a message before it sends the
+    /// message.
     sending: Mutex<()>,
 }
 
@@ -278,8 +279,8 @@ impl SimulatedClient {
         }
     }
 
-    /// Until the storm is over, recreates entities that were deleted by unanswered requests, and changes entities whose
-    /// delete request was lost.
+    /// Until the storm is over, recreates entities that were deleted by requests without an answer, and changes
+    /// entities whose delete request was lost.
     pub(super) async fn run_queued_changes(&self, over: &CancellationToken) {
         let mut version = RECREATED;
         while let Some((fault, key)) = over
@@ -467,7 +468,7 @@ impl SimulatedClient {
         }
     }
 
-    /// Stages what a put does not carry itself; returns the message and its expectation.
+    /// Stages the values that the put does not contain. Returns the message and its expectation.
     async fn staged(&self, put: &EmployeePut) -> Result<(Value, Expectation), StoreError> {
         let EmployeePut {
             key,
@@ -531,13 +532,13 @@ impl SimulatedClient {
         ))
     }
 
-    /// The present ETag of an entity, or one that never matches.
+    /// The present ETag of an entity, or an ETag that never matches if there is no entity.
     async fn etag(&self, of: &str, key: &EntityKey) -> Result<String, StoreError> {
         let row = self.tables(of).get(&table(of), key, None).await?;
         Ok(row.map_or_else(|| "W/\"none\"".to_owned(), |row| row.etag.to_string()))
     }
 
-    /// Announces what a message is expected to do, and puts it.
+    /// Announces the expectation of a message, and puts the message.
     pub(super) async fn put(&self, text: &str, expectation: Expectation) -> Result<(), StoreError> {
         self.put_for((Ttl::Never, Duration::ZERO), text, expectation)
             .await

@@ -1,5 +1,3 @@
-//! The client's script in the `company` world.
-
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
@@ -16,7 +14,7 @@ use evenkeel_account::company::SSN;
 use evenkeel_model::{Entity, EntityKey, Key};
 
 const EMAILS: [&str; 4] = ["ada@contoso.com", "Ada@Contoso.com", "eve@contoso.com", ""];
-/// Addresses with characters that are not allowed in keys.
+/// E-mail addresses with characters that are not allowed in keys.
 const ODD_EMAILS: [&str; 5] = [
     "o'neil+é@contoso.com",
     "O'Neil+É@contoso.com",
@@ -24,7 +22,7 @@ const ODD_EMAILS: [&str; 5] = [
     "100%@contoso.com",
     "",
 ];
-/// Row keys that differ only in case or in Unicode composition, or that must be escaped or quoted.
+/// Row keys that differ only in case or in Unicode composition, and row keys that must be escaped or quoted.
 const ODD_KEYS: [&str; 12] = [
     "A", "a", "é", "e\u{301}", "x y", "100%", "o'neil", "1_2", "名", "~", "+&=;,:@$", "%2F",
 ];
@@ -53,7 +51,7 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
         true => &ODD_EMAILS,
         false => &EMAILS,
     };
-    // Each kind of action is frequent in some seeds and absent in others.
+    // A kind of action is frequent in some seeds and absent in others.
     let mut weights: Vec<f64> = (0..8)
         .map(|_| {
             if draw.happens(0.25) {
@@ -86,7 +84,7 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
         } else {
             ""
         };
-        // A possible manager is synced when the department is created or deleted.
+        // An employee that may be a manager is synced when the department is created or deleted.
         let manager = known && draw.happens(0.4);
         Properties {
             version,
@@ -115,7 +113,8 @@ pub(super) fn employees(seed: u64) -> Vec<EntityKey> {
     keys(seed, 1 + Draw(&rng(seed, 2)).below(4))
 }
 
-/// Random employees around this number. Some seeds have more, and some have keys that look alike or need escapes.
+/// Random employees, about this many. Some seeds have more employees, and some have keys that look alike or must be
+/// escaped.
 fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
     let rng = rng(seed, 15);
     let draw = Draw(&rng);
@@ -135,8 +134,9 @@ fn some_keys(employees: usize, odd: bool) -> Vec<EntityKey> {
     (0..employees).filter_map(|n| key(n).ok()).collect()
 }
 
-/// Creates and deletes departments. After each change every possible manager is synced. If the department existed
-/// before, the sync is full, because the properties that the managers had set on the department were deleted with it.
+/// Creates and deletes departments. After each change, every employee that may be a manager is synced. If the
+/// department existed before, the sync is full, because the properties that the managers had set on the department were
+/// deleted with it.
 fn departments(
     seed: u64,
     fault_plan: &FaultPlan,

@@ -1,8 +1,8 @@
-//! The content of primaries, computed apart from the product, from the names and values that clients and jobs wrote, whichever row,
-//! blob or key holds them.
+//! The content of primaries, computed without the program, from the names and values that clients and jobs wrote, in
+//! whichever row, blob or key they are stored.
 //!
-//! It excludes evenkeel's own properties and what a team sets on its employees. Other judges derive and check those. A large value
-//! is represented by its hash, in a row as in a blob.
+//! The content excludes evenkeel's own properties, and the properties that teams and leads set, because other modules
+//! compute and check those. A large value is represented by its hash, whether a row or a blob contains it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use evenkeel_model::{EdmValue, Entity};
 
 pub(super) type Content = Arc<Properties>;
 
-/// What a team sets on an employee, and what its lead sets on the team.
+/// The property that a team sets on an employee, and the property that a team's lead sets on the team.
 const SAID_BY_TEAMS: [&str; 2] = ["Team", "Lead"];
 
 pub(super) fn own(properties: &Properties) -> impl Iterator<Item = (String, EdmValue)> {
@@ -48,7 +48,7 @@ fn counted(name: &str, value: &EdmValue) -> EdmValue {
     EdmValue::from(hash.unwrap_or_else(|| hex::encode(Sha256::digest(text))))
 }
 
-/// The tokens of the further rows of a wide entity, from its first row.
+/// The first row of a wide entity lists the tokens of the other rows. Returns these tokens.
 pub(super) fn further_rows(first: &Entity) -> Vec<String> {
     first
         .text("ek_rows")
@@ -58,7 +58,7 @@ pub(super) fn further_rows(first: &Entity) -> Vec<String> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PutContent {
-    /// Removes all existing properties.
+    /// Whether the put removes all other properties.
     replaces: bool,
     says: Properties,
 }
@@ -101,7 +101,7 @@ impl PutContent {
     }
 }
 
-/// Decodes a value from a job's JSON. The simulated clients send no other types.
+/// Decodes a value from a job's JSON. Supports only the types that the simulated clients send.
 fn decoded(kind: Option<&str>, value: &Value) -> Option<EdmValue> {
     match (kind, value) {
         (Some("Edm.Int64"), Value::String(text)) => text.parse().ok().map(EdmValue::Int64),

@@ -1,15 +1,17 @@
-//! Scripts: a seed, and moments from which on random numbers come from other seeds.
+//! Scripts. A script is a seed, and moments from which on random numbers come from other seeds.
 //!
 //! ```text
 //!   seed 17 ──────────────┐ 12.345 s: seed 4 ──────┐ 61.020 s: seed 9 ───────▶
 //!   the run of the seed   │ other faults, waits, orders, clients   │ once more
 //! ```
 //!
-//! Before a cut, a run equals the run of the script without it, operation for operation. After the cut, every draw comes from the other
-//! seed: the fault of each operation, how long it takes, when workers come back, the panics and the jitter of the program itself, and
-//! outages that begin later. After some cuts a few kinds of faults are frequent for some seconds. After some, all rates are those of the
-//! other seed. After some, the client does the rest of its script earlier. After most cuts, clients and faults end soon, before later jobs
-//! repair the damage. The world (catalog, settings, entities, workers) remains that of the first seed.
+//! Before a cut, a run equals the run of the script without this cut, operation for operation. After the cut, every random number comes from
+//! the other seed: the fault of each operation, how long the operation takes, when workers are started again, the panics and the jitter of
+//! the program itself, and the outages that begin later.
+//!
+//! Some cuts have further effects. A few kinds of faults are frequent for some seconds, or all rates are those of the other seed, or the
+//! client does the rest of its script earlier. After most cuts, clients and faults end soon, before later jobs repair the damage. The world
+//! (catalog, settings, entities, workers) remains that of the first seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,7 +28,7 @@ use super::shared_state::SharedState;
 use evenkeel_storage::Rng;
 use evenkeel_storage::system::SeededRng;
 
-/// Number of the random sequence that chooses what a cut changes.
+/// Number of the random sequence that decides what a cut changes.
 const PART: u64 = 19;
 /// Duration of a period of frequent faults, in seconds.
 const SPELL: Range<f64> = 0.02..20.0;
@@ -42,9 +44,9 @@ const SPELLS: [FaultKind; 10] = [
     FaultKind::CrashAfter,
     FaultKind::CrashInFlight,
 ];
-/// Time from a cut until clients and faults end, in seconds.
+/// Time from a cut to the end of clients and faults, in seconds.
 const ENDS: Range<f64> = 0.5..120.0;
-/// Time after a cut in which the client does the rest of its script.
+/// Maximum delay after a cut of the client's steps that the cut moves to an earlier time, in seconds.
 const SOON: Range<f64> = 0.001..60.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,7 +94,7 @@ impl FromStr for Cut {
     }
 }
 
-/// Random numbers of one part of a run: from its seed, and after each cut from the seed of the cut.
+/// The random numbers of one part of a run. They come from the run's seed, and after each cut from the seed of the cut.
 pub(super) struct CutChance {
     shared_state: Arc<SharedState>,
     own: SeededRng,
@@ -130,7 +132,7 @@ struct CutChanges {
     rates: bool,
     steps: bool,
     spell: Option<(Duration, Vec<(FaultKind, f64)>)>,
-    /// Time from the cut until clients and faults end. Later jobs would repair the damage.
+    /// Time from the cut to the end of clients and faults. Without this end, later jobs would repair the damage.
     ends: Option<Duration>,
 }
 
@@ -195,7 +197,7 @@ pub(super) fn cut_plan(plan: &mut FaultPlan, other: &FaultPlan, cut: Cut) {
         },
         _,
     ) = CutChanges::of(cut);
-    // The storm does not end before the first worker starts.
+    // The storm must not end before the first worker starts.
     plan.storm = ends.map_or(plan.storm, |ends| {
         plan.storm.min(cut.at.max(plan.hazards.backlog) + ends)
     });
@@ -241,7 +243,7 @@ pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
             .filter(|step| step.at < cut.at)
             .map(|step| step.step_group)
             .collect();
-        // The messages that follow a change are sent, however late.
+        // If a change was made before the cut, the messages that follow it are sent, however late.
         steps.retain(|step| early.contains(&step.step_group) || !late.contains(&step.step_group));
     }
 }
@@ -279,8 +281,8 @@ fn advance_steps(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
     steps.sort_by_key(|step| step.at);
 }
 
-/// Whether an action depends on earlier ones, as for entities that other views write to, and for the table of the hour,
-/// which workers create.
+/// Whether an action must not be moved, because it depends on earlier actions: a write to an entity on which views set
+/// properties, or to the table of the present hour, which workers create.
 fn is_fixed(action: &ClientAction) -> bool {
     match action {
         ClientAction::Write(table, _)
@@ -374,7 +376,7 @@ mod tests {
                         keeps_story: true,
                         ..RunRequest::default()
                     });
-                    // The first line is the plan, which contains both parts.
+                    // The first line describes the plan, which includes the time after the cut.
                     let until = format!("00:00:{at:02}");
                     report
                         .story

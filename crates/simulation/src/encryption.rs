@@ -1,5 +1,5 @@
-//! An encrypted property, in one of four companies and three of ten worlds of patterns. What a put brings must be
-//! stored encrypted, must be decrypted to the same value, and must not be stored anywhere in plain text.
+//! An encrypted property, in one of four companies and in three of ten worlds of patterns. A value that a put brings
+//! must be stored encrypted, must decrypt to the same value, and must not be stored anywhere in plain text.
 
 use evenkeel_account::company::SSN;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use super::history::{SOURCE, TARGET, VERSION};
 use super::oracle::Tables;
 use evenkeel_account::company::table;
 
-/// A part of every plain value that occurs nowhere else.
+/// Occurs in every plain value, and in nothing else.
 const CANARY: &str = "canary";
 const KEY_ID: &str = "k1";
 
@@ -25,7 +25,8 @@ pub(super) fn plain(version: i64) -> String {
     format!("{CANARY} {version}")
 }
 
-/// The form in which contents are compared. Encrypted and plain values count as equal here, and are checked separately.
+/// Replaces encrypted and plain values by the same text, because contents are compared without regard to encryption.
+/// Encryption is checked separately.
 pub(super) fn compared(value: &EdmValue) -> EdmValue {
     let text = value.as_str().unwrap_or_default();
     if text.starts_with(PREFIX) || text.starts_with(CANARY) {
@@ -103,12 +104,12 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// A vault whose keys follow from the order of requests, because random numbers of a seed never repeat.
+/// A vault that derives its keys from the number of the request, so that equal seeds give equal keys.
 #[derive(Debug, Default)]
 pub(super) struct SimulatedVault(AtomicU64);
 
 impl SimulatedVault {
-    /// A pad per owner, so that unwrapping a key for another owner yields another key.
+    /// Each owner has a pad, so that a key that is unwrapped for another owner is a different key.
     fn pad(owner: &[u8]) -> [u8; 32] {
         Sha256::digest(owner).into()
     }

@@ -14,7 +14,7 @@ use evenkeel_storage::Ttl;
 #[derive(Debug)]
 pub(super) struct LedgerEntry {
     pub(super) expectation: Expectation,
-    /// The keys of the message's list, if this is a job of a batch.
+    /// The keys in the batch's list, if this is one job of a batch.
     pub(super) listed: Option<ListedKeys>,
     pub(super) client_id: Option<Value>,
     pub(super) enqueued: Timestamp,
@@ -39,20 +39,20 @@ pub(super) struct LedgerEntry {
 pub(super) struct DeliveryRecord {
     pub(super) tick: u64,
     pub(super) caller: u32,
-    /// Attempts so far, including this one: runs that began and have no recorded end.
+    /// Number of attempts so far, including this one: runs that began and have no recorded end.
     pub(super) attempts: u64,
-    /// The maximum number of attempts. It is higher for a batch, because the job that crashes the process has to be
-    /// found.
+    /// Maximum number of attempts. A batch has more attempts, because the job that crashes the process has to be found.
     pub(super) most: u64,
-    /// Whether the job is among the first of its batch. After a run that never ended, only these are run.
+    /// Whether this job of a batch runs in this delivery. After a run that never ended, only the first jobs of the
+    /// batch run.
     pub(super) has_turn: bool,
-    /// A run began, or the message's note records one.
+    /// Whether a run began, or the note in the message records one.
     pub(super) began: bool,
-    /// The message was released in order, and the delivery was written off.
+    /// Whether the worker released the message and wrote off the delivery.
     pub(super) released: bool,
-    /// An observed event explains why this delivery counts as an attempt.
+    /// Whether an observed event explains why this delivery counts as an attempt.
     pub(super) explained: bool,
-    /// Something other than a panic happened to the run, so that it may have left no trace.
+    /// Whether something other than a panic happened to the run, so that it may have left no trace.
     pub(super) disturbed: bool,
 }
 
@@ -103,7 +103,7 @@ impl LedgerEntry {
         }
     }
 
-    /// Records a delivery. `max` is the number of attempts of a single job.
+    /// Records a delivery. `max` is the maximum number of attempts of a single job.
     pub(super) fn delivered(&mut self, dequeue_count: u32, max: u32, delivery: DeliveryRecord) {
         let attempts = u64::from(dequeue_count)
             .saturating_sub(self.content.free())
@@ -128,8 +128,8 @@ impl LedgerEntry {
         matches!(self.ttl, Ttl::After(_))
     }
 
-    /// The n-th delivery, from 1. A run that is shared by redelivered syncs gets their number, which may be higher than
-    /// the message's own.
+    /// Returns the delivery with this number, from 1. Redelivered syncs may share a run. That run has the highest of
+    /// their numbers, which may exceed the number of this message's deliveries.
     pub(super) fn delivery(&mut self, number: u32) -> Option<&mut DeliveryRecord> {
         let last = self.deliveries.len().checked_sub(1)?;
         self.deliveries
@@ -156,8 +156,8 @@ impl LedgerEntry {
         }
     }
 
-    /// Whether redelivered syncs share its runs. A shared run gets the highest of their numbers, so that it may be the
-    /// message's own run under any delivery.
+    /// Whether runs of this message may be shared by redelivered syncs. A shared run has the highest number of its
+    /// deliveries, so it may be this message's own run under any delivery.
     pub(super) fn shares_runs(&self) -> bool {
         matches!(
             &self.expectation,
@@ -187,7 +187,7 @@ impl LedgerEntry {
             return;
         };
         last.began |= begun > begun_before;
-        // Some jobs of the batch have ended, so that attempts of the others count from zero.
+        // Some jobs of the batch have ended, so the attempts of the other jobs count from zero again.
         if self.listed.is_some() && begun == 0 {
             self.panics = 0;
         }
@@ -197,8 +197,8 @@ impl LedgerEntry {
         }
     }
 
-    /// Whether enough runs began, each with an explanation. `late`: the poison message arrived after its sender had
-    /// given it up, and the sender may have written off the delivery.
+    /// Whether enough runs began, and each of them is explained. `late` means that the poison message arrived after its
+    /// sender gave up, so that the sender may have written off the delivery.
     pub(super) fn is_exhausted(&self, max: usize, late: bool) -> bool {
         let counted: Vec<&DeliveryRecord> = self
             .deliveries

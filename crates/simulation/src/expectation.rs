@@ -7,7 +7,7 @@ use super::listed::listed;
 use evenkeel_model::job::{JobRequest, SyncJob};
 use evenkeel_model::{EntityKey, Job, job};
 
-/// The tables whose primaries a worker may queue a sync for.
+/// The tables for whose primaries a worker may queue a sync.
 const SYNCED: [&str; 4] = ["Employees", "FormerEmployees", "Teams", "Managers"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl EntityJob {
     }
 }
 
-/// PartitionKey and RowKey as a list contains them. They may be invalid as keys of an entity.
+/// `PartitionKey` and `RowKey` as they occur in a list. They may be invalid as the keys of an entity.
 pub(super) type ListedKeys = (String, String);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,13 +64,13 @@ pub(super) enum Expectation {
     Job(EntityJob),
     Batch(Vec<(ListedKeys, Self)>),
     Whole(&'static str),
-    /// An invalid message, which is poisoned for this reason.
+    /// The message is invalid, and must be poisoned for this reason.
     Poison(&'static str),
     Recheck,
 }
 
 impl Expectation {
-    /// The expectation for a message that a worker put on a job queue.
+    /// The expectation for a message that a worker has put on a job queue.
     pub(super) fn of_worker(text: &str) -> Result<Self, String> {
         let object = job::decode_object(text).map_err(|error| error.to_string())?;
         match job::decode_request(object).map_err(|error| error.to_string())? {

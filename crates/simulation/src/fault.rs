@@ -7,7 +7,7 @@ pub enum FaultKind {
     ErrorBefore,
     RequestLost,
     AnswerLost,
-    /// A request arrives up to 15 minutes after its sender gave it up.
+    /// A request arrives up to 15 minutes after its sender gave up.
     LateArrival,
     /// A request takes longer than a lease may last.
     SlowRequest,
@@ -24,28 +24,28 @@ pub enum FaultKind {
     ClockSkew,
     ClockJump,
     Panic,
-    /// For minutes, answers of Get Messages are lost or arrive too late, while the service hides the messages and
-    /// counts the deliveries.
+    /// For minutes, answers to Get Messages are lost or arrive too late, but the service hides the messages and counts
+    /// the deliveries.
     PollAnswerLost,
     DeafOutage,
     Gateway,
     Forbidden,
-    /// A request, mostly a repeated one, is refused with 409 `TableBeingDeleted` or a similar code.
+    /// A request, usually a repeated one, is refused with 409 `TableBeingDeleted` or a similar code.
     BeingDeleted,
     BadRequest,
     TooLarge,
     Recreated,
     ShortPage,
     ServiceSkew,
-    /// A client's own retry puts a message a second time, with or without a job id.
+    /// A client puts a message a second time, as its own retry, with or without a job id.
     Doubled,
     Expiry,
-    /// Every run of one message panics until a person requeues it.
+    /// Every run of one message panics, until an operator requeues the message.
     AlwaysPanics,
-    /// For a while every write of one row is refused permanently, alone and in a transaction with others.
+    /// For a while, the store permanently refuses every write of one row, alone or in a transaction with other rows.
     RefusedRow,
     TargetGone,
-    /// No worker runs for hours, longer than the retries of a failing job last.
+    /// No worker runs for several hours, longer than the retries of a failing job last.
     Backlog,
     QueuesAhead,
     Away,
@@ -102,12 +102,12 @@ impl FaultKind {
 
     pub const fn occurs_in(self, world: World) -> bool {
         match self {
-            // These need rows and targets that only the company has.
+            // Only the company has the rows and targets that these faults need.
             Self::RefusedRow | Self::Changed | Self::RowSaved | Self::Forged => {
                 matches!(world, World::Company)
             }
             Self::TargetGone => matches!(world, World::Company | World::Releases),
-            // These need several accounts, or hosts that differ.
+            // These faults need several accounts, or hosts that differ.
             Self::Away | Self::HostCut => matches!(world, World::Releases),
             Self::HostSlow => matches!(world, World::Patterns | World::Releases),
             Self::Recreated => !matches!(world, World::Archives),

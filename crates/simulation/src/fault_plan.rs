@@ -1,7 +1,7 @@
-//! The plan of a seed: the number of workers, their settings, and their faults. Pure.
+//! The plan of a seed: the number of workers, their settings, and their faults. This module does no I/O.
 //!
-//! The plans follow swarm testing: each kind of fault is off in many seeds and rare or frequent in others. So faults
-//! that hide each other also occur alone.
+//! The plans follow swarm testing: in many seeds a kind of fault does not occur, and in others it is rare or frequent.
+//! So faults that would hide each other also occur alone.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use evenkeel_storage::{Rng, Service};
 const SKEW_SECONDS: f64 = 15.0 * 60.0;
 const BURST_SECONDS: f64 = 10.0 * 60.0;
 
-/// In seconds.
+/// How long an account is away, in seconds.
 const AWAY: Range<f64> = 900.0..3.0 * 3_600.0;
 const AWAY_SHARE: f64 = 0.25;
 
-/// Distinguishes the seed of the second account's faults from that of the first.
+/// Added to the seed for the faults of the second account, so that they differ from the faults of the first.
 const ABROAD: u64 = 0x00ab_20ad << 32;
 
 #[derive(Debug, Clone)]
@@ -32,11 +32,11 @@ pub(super) struct FaultPlan {
     pub(super) settings: WorkerSettings,
     pub(super) concurrency: usize,
     pub(super) shape: Shape,
-    /// How long faults are injected and clients are busy.
+    /// How long faults are injected and clients are active.
     pub(super) storm: Duration,
-    /// Seconds per request.
+    /// Latency of a request, in seconds.
     pub(super) latency: Range<f64>,
-    /// Rate of each kind of fault per operation.
+    /// Rate of each kind of fault, per operation.
     pub(super) rates: [f64; FaultKind::ALL.len()],
     pub(super) later: Vec<(Duration, [f64; FaultKind::ALL.len()])>,
     pub(super) bursts: Vec<Burst>,
@@ -48,7 +48,7 @@ pub(super) struct FaultPlan {
     pub(super) clocks: Vec<(Duration, usize, i64)>,
     pub(super) hazards: Hazards,
     pub(super) scenario: Option<Scenario>,
-    /// Late requests arrive as late as possible.
+    /// Whether late requests arrive as late as possible.
     pub(super) latest: bool,
     pub(super) slow: Option<(&'static str, f64)>,
     pub(super) slow_answers: Option<(&'static str, f64)>,
@@ -81,9 +81,9 @@ pub(super) enum OutageKind {
     Failing,
     Busy,
     Silent,
-    /// It executes every request, and the connection is reset before the answer.
+    /// The service executes every request, and resets the connection before it answers.
     Reset,
-    /// It executes every request, and answers after the sender has stopped waiting.
+    /// The service executes every request, and answers when the sender has stopped waiting.
     Deaf,
 }
 
@@ -99,7 +99,7 @@ pub(super) const SCOPES: [FaultScope; 7] = [
     FaultScope::Queue("jobs-recheck"),
 ];
 
-/// The random sequence of one part of a run, independent of all other parts.
+/// The random numbers of one part of a run. They are independent of all other parts.
 pub(super) fn rng(seed: u64, part: u64) -> SeededRng {
     let mixed = SeededRng::new(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64();
     SeededRng::new(mixed)
@@ -125,7 +125,7 @@ impl Draw<'_> {
         self.0.unit() < probability
     }
 
-    /// A number between two bounds, each order of magnitude with the same probability.
+    /// A random number between two bounds. Each order of magnitude is equally likely.
     pub(super) fn magnitude(&self, low: f64, high: f64) -> f64 {
         self.0.between(low.ln(), high.ln()).exp()
     }
@@ -236,8 +236,8 @@ impl FaultPlan {
         abroad
     }
 
-    /// Makes one of two accounts refuse everything for a long time, in a share of the seeds or in each. The storm lasts
-    /// until the account is back.
+    /// In some seeds, or if `always`, one of two accounts refuses everything for a long time. The storm lasts until
+    /// that account is back.
     pub(super) fn draw_away(&mut self, abroad: &mut Self, seed: u64, always: bool) {
         let rng = rng(seed, 18);
         let draw = Draw(&rng);
@@ -291,7 +291,7 @@ impl FaultPlan {
             .any(|rates| rates[fault as usize] > 0.0)
     }
 
-    /// Moves everything but the start to a later time, with no worker until then.
+    /// Moves everything except the start to a later time. Until then no worker runs.
     pub(super) fn begin_after(&mut self, wait: Duration) {
         self.storm += wait;
         let spells = self.bursts.iter_mut().map(|burst| &mut burst.during);
@@ -388,8 +388,8 @@ fn rates(draw: &Draw<'_>) -> [f64; FaultKind::ALL.len()] {
     rates
 }
 
-/// In one of six seeds, 3 to 30 % of all writes arrive late; the other faults are unchanged. A late write does harm
-/// only if little else was written since it was sent.
+/// In one of six seeds, 3 to 30 % of all writes arrive late, and the other faults are unchanged. A late write does harm
+/// only if little else was written after it was sent.
 fn delay(rates: &mut [f64; FaultKind::ALL.len()], draw: &Draw<'_>) {
     if draw.below(6) == 0 {
         rates[FaultKind::LateArrival as usize] = draw.magnitude(0.03, 0.3);
@@ -411,7 +411,8 @@ fn clocks(draw: &Draw<'_>, workers: usize, storm: Duration) -> Vec<(Duration, us
     clocks
 }
 
-/// Draws the settings that were added to the company's shape later. The earlier draws of a seed stay unchanged.
+/// Draws the settings that were added to the company's shape later. They have their own draws, so that the earlier
+/// draws of a seed are unchanged.
 fn vary(shape: &mut Shape, draw: &Draw<'_>) {
     let [apart, last_writer, targets, encrypted] =
         [0.25, 0.15, 0.5, 0.25].map(|odds| draw.happens(odds));

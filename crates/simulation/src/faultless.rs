@@ -1,4 +1,4 @@
-//! Runs without faults: derived data must be right as soon as the jobs are done.
+//! Runs without faults. Derived data must be correct as soon as the jobs are done.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ pub(super) fn ran(records: &RunRecords) -> bool {
     records.faults.total() == 0 && records.ledger.redelivered == 0
 }
 
-/// Removes values without a pointer that a recheck names. Another pass may have been about to point to them, so that
-/// they are deliberately left to the recheck.
+/// Removes large values without a pointer from the final state if a recheck names them. Another pass may have been
+/// about to write a pointer to such a value, so the value is deliberately left to the recheck.
 pub(super) fn forget_spared<'a>(seen: &mut FinalState, rechecks: impl Iterator<Item = &'a str>) {
     let items = rechecks
         .filter_map(|text| Recheck::decode_all(text).ok())

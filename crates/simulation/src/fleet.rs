@@ -1,4 +1,4 @@
-//! The workers: the daemon's own code, which is started, crashed, told to shut down, and started again.
+//! The workers, which run the daemon's own code. They are started, crashed, stopped and started again.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -37,9 +37,9 @@ use evenkeel_model::{AccountName, CatalogOwner};
 use evenkeel_storage::{Account, Clock, Rng, Sink, Stores};
 use evenkeel_worker::{Mode, PrimaryResolver, Worker, WorkerParts};
 
-/// How long a shutdown may take after the drain: the worker's own limit plus a second.
+/// How long a shutdown may take after the drain: the worker's own limit plus one second.
 pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(5);
-/// In seconds.
+/// Maximum time until a host starts its next worker, in seconds.
 const AWAY: f64 = 120.0;
 
 const TENDED_EVERY: Range<f64> = 30.0..300.0;
@@ -97,7 +97,7 @@ impl WorkerFleet {
         Arc::new(WorkerClock::new(Arc::clone(&self.shared_state)))
     }
 
-    /// Runs a host. It starts a worker, and another one when that one ends, until `stop` is cancelled.
+    /// Runs a host, which starts one worker after the other until `stop` is cancelled.
     pub(super) async fn host(&self, slot: usize, stop: &CancellationToken) {
         let rng = self.shared_state.rng(1_000 + slot as u64);
         let draw = Draw(&rng);
@@ -198,7 +198,8 @@ impl WorkerFleet {
                 }
             }
         };
-        // The messages that it held and did not settle will be delivered again. This explains their count.
+        // The messages that the worker did not settle will be delivered again. The end of the worker explains these
+        // deliveries.
         self.shared_state.explain(caller);
         self.shared_state.tell(|| {
             format!(
@@ -212,9 +213,9 @@ impl WorkerFleet {
             )
         });
         match (end, stop_requested) {
-            // The next worker is started as usual: this one could not create its queues, because a request was refused.
+            // The worker could not create its queues, because a request was refused. The host starts the next worker.
             (WorkerEnd::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
-            // Its catalog is not the recorded one.
+            // The worker's catalog is not the recorded one.
             (WorkerEnd::Stopped(Err(error)), _)
                 if error.chain().any(is_refusal)
                     && self.releases.as_ref().is_some_and(|releases| {
@@ -387,8 +388,8 @@ impl WorkerFleet {
             CatalogOwner::default(),
         );
         loop {
-            // A failure is retried. Half of the passes act like an operator, who queues drops whether they are due or
-            // not. So jobs of the same table meet more often.
+            // If this fails, the next pass tries again. In half of the passes the keeper acts like an operator, who
+            // queues drops whether or not they are due. So jobs of the same table meet more often.
             let time = if rng.unit() < 0.5 {
                 TurnTime::Due
             } else {
@@ -449,7 +450,7 @@ struct WatchedEngine {
     job_timeout: Duration,
 }
 
-/// An active run. If it is dropped before it has ended, it was cancelled, timed out or panicked.
+/// An active run. If this value is dropped before the run has ended, the run was cancelled, timed out or panicked.
 struct RunGuard<'a> {
     watched: &'a WatchedEngine,
     primary: Option<Primary>,
@@ -574,7 +575,7 @@ impl Execute for WatchedEngine {
 }
 
 impl WatchedEngine {
-    /// Panics without the panic hook, which would print.
+    /// Panics without the panic hook, which would print a message.
     fn panic(&self, when: &str, message: &str) -> ! {
         self.shared_state.panicked(message);
         self.shared_state.tell(|| {

@@ -4,7 +4,7 @@ use evenkeel_account::Execution;
 use evenkeel_model::EntityKey;
 use evenkeel_storage::Resource;
 
-/// FNV-1a: quick on short texts, and the same on every machine.
+/// FNV-1a, which is fast for short texts and the same on every machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hash(u64);
 

@@ -1,6 +1,6 @@
-//! Faults that last for a while, or that follow from other faults: their rates and times. Pure.
+//! Faults that last for a while, or that follow from other faults: their rates and times. This module does no I/O.
 //!
-//! They have a random sequence of their own, so that the rest of a seed does not depend on them.
+//! These faults have their own random numbers, so that the rest of a seed does not depend on them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{EntityKey, TableName};
 use evenkeel_storage::{ErrorClass, Rng};
 
-/// In seconds.
+/// Maximum duration of a fault, in seconds.
 const LONGEST: f64 = 10.0 * 60.0;
-/// In seconds.
+/// Maximum error of a service's clock, in seconds.
 const SERVICE_SKEW: f64 = 90.0;
-/// Factor by which a first attempt is refused more rarely than a repeated one.
+/// A first attempt is refused this much more rarely than a repeated one.
 pub(super) const FIRST_ATTEMPT: f64 = 0.01;
 /// How long a name that is being deleted stays unavailable (Azure: at least 40 s).
 const BEING_DELETED: Duration = Duration::from_secs(40);
@@ -39,7 +39,7 @@ pub(super) const REFUSALS: [(FaultKind, ErrorClass); 4] = [
 pub(super) struct Hazards {
     pub(super) lost_polls: Vec<LostPolls>,
     pub(super) gateways: Vec<Range<Duration>>,
-    /// Offsets of the queues' and the tables' clock, in seconds.
+    /// Offsets of the clocks of the queue service and the table service, in seconds.
     pub(super) service_clocks: Option<(i64, i64)>,
     pub(super) refused_row: Option<RefusedRow>,
     pub(super) backlog: Duration,
@@ -83,7 +83,7 @@ pub(super) struct LostPolls {
 }
 
 impl Hazards {
-    /// The hazards of a seed. Their rates and outages are added to the existing ones.
+    /// Draws the hazards of a seed, and adds their rates and outages to the existing ones.
     pub(super) fn of(
         seed: u64,
         (world, employees): (World, &[EntityKey]),
@@ -141,7 +141,7 @@ impl Hazards {
             let (one, other) = (off(draw.0), off(draw.0));
             (one.min(other), one.max(other))
         });
-        // A random sequence of its own keeps the other seeds unchanged.
+        // These offsets are drawn from a separate random sequence, so that the other draws of a seed stay as they were.
         let others = self::rng(seed, 17);
         let ahead = Draw(&others).happens(0.12).then(|| {
             let (one, other) = (off(&others), off(&others));

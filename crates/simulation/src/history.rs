@@ -1,5 +1,5 @@
-//! The history of the primaries: their content and its author, derived from the observed changes. `warrant` judges each
-//! operation on them when it happens.
+//! The history of the primaries: their content and the job that wrote it, derived from the observed changes. `warrant`
+//! judges each operation when it happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,18 +27,18 @@ pub(super) const TARGET: &str = "FormerEmployees";
 pub(super) struct History {
     primaries: BTreeMap<Address, KnownPrimary>,
     further: BTreeMap<Address, Properties>,
-    /// Ticks at which each entity appeared in or disappeared from its table and its archive.
+    /// For each entity, the ticks at which it appeared in, or disappeared from, its table and its archive.
     places: BTreeMap<EntityKey, Vec<(u64, [bool; 2])>>,
     job_writes: BTreeMap<String, Vec<JobWrite>>,
-    /// Jobs that have copied an entity elsewhere and deleted the original.
+    /// Messages whose jobs have copied an entity to another place and deleted the original.
     moved_away: BTreeSet<String>,
-    /// All primaries that have ever wanted an e-mail address, or to be the manager of a department.
+    /// For each unique key (an e-mail address, or the manager of a department), all primaries that have ever wanted it.
     wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
     pub(super) resurrections: u64,
-    /// The messages whose runs may have deleted a staged blob, by its name.
+    /// For each staged blob, by name, the messages whose runs may have deleted it.
     unstaged: BTreeMap<String, BTreeSet<String>>,
     deleted: BTreeMap<Address, u64>,
-    /// The history of the `archives` world, which replaces all of this.
+    /// The history of the `archives` world, which is used in place of all the other fields.
     pub(super) archives: Option<Box<ArchiveHistory>>,
 }
 
@@ -48,17 +48,19 @@ pub(super) struct KnownPrimary {
     pub(super) present: bool,
     pub(super) etag: Option<String>,
     pub(super) by: Option<String>,
-    /// When a client last merged into what that job had written. The stamp does not change.
+    /// When a client last merged a property into the content that the job `by` wrote. A merge does not change the job's
+    /// stamp.
     pub(super) merged: Option<Timestamp>,
     pub(super) content: Content,
     /// Tick and time of the last write.
     pub(super) written: (u64, Timestamp),
-    /// The last ticks at which it was absent and present.
+    /// The last tick at which the primary was absent.
     absent_at: u64,
     present_at: u64,
-    /// Its earlier contents, each with the tick until which it was valid.
+    /// The earlier contents of the primary, each with the tick until which it was valid.
     past: Vec<(u64, Content)>,
-    /// Whether this is the only copy of its content: a job has copied it here and deleted the original.
+    /// Whether this row has the only copy of its content, because a job has copied the content here and deleted the
+    /// original.
     pub(super) only: bool,
     /// Whether any job has deleted the original while this row had the same content.
     pub(super) used: bool,
@@ -79,7 +81,7 @@ pub(super) struct Event<'a> {
     pub(super) sent: Option<&'a SentRequest>,
     pub(super) table: &'static str,
     pub(super) key: &'a EntityKey,
-    /// The new row and its content; `None` if it was deleted.
+    /// The new row and its content, or `None` if the row was deleted.
     pub(super) row: Option<(&'a Row, Content)>,
 }
 
@@ -93,8 +95,8 @@ impl KnownPrimary {
         }
     }
 
-    /// When a client last merged into what a job had written. The event is the new write, with this message in its
-    /// stamp.
+    /// When a client last merged into the content that a job wrote. `event` is the new write, whose stamp names the
+    /// message `by`.
     fn merged_at(&self, event: &Event<'_>, by: Option<&str>) -> Option<Timestamp> {
         let (_, content) = event.row.as_ref()?;
         if !self.present || by.is_none() || self.by.as_deref() != by {
@@ -123,7 +125,7 @@ impl Event<'_> {
 }
 
 impl History {
-    /// Records the changes of one operation. The error describes a violation.
+    /// Records the changes of one operation. An error describes a violation.
     pub(super) fn record_changes(
         &mut self,
         execution: &Execution<'_>,
@@ -146,7 +148,8 @@ impl History {
                 self.deleted.insert((table.to_string(), key.clone()), tick);
             }
             match change {
-                // Further rows first, because a first row without them is incomplete.
+                // The further rows of a wide entity are recorded first, because the first row is incomplete without
+                // them.
                 ObservedChange::Row { table, key, row }
                     if is_continuation(&key.rk) && known_table(table.as_str()).is_some() =>
                 {
@@ -180,7 +183,7 @@ impl History {
             let Some(table) = known_table(table.as_str()) else {
                 continue;
             };
-            // Derived rows are no primaries.
+            // Derived rows are not primaries.
             let derived = row
                 .as_ref()
                 .is_some_and(|row| row.entity.text("ek_view").is_some());
@@ -286,7 +289,7 @@ impl History {
         Ok(())
     }
 
-    /// The last archived entity that exists only in the archive.
+    /// The entity that was archived last, and exists only in the archive.
     pub(super) fn archived(&self) -> Option<EntityKey> {
         let archived = self
             .places
@@ -298,13 +301,13 @@ impl History {
         archived.max().map(|(_, key)| key.clone())
     }
 
-    /// Whether an entity can be missed by three successive reads in this period: in the table, in the archive, and in
-    /// the table again.
+    /// Whether three successive reads in this period can miss an entity. They read the table, the archive, and the
+    /// table again.
     pub(super) fn may_be_missed(&self, key: &EntityKey, after: u64, until: u64) -> bool {
         may_be_missed(after, until, |tick| self.places_at(key, tick))
     }
 
-    /// Whether an entity can be missed by reads under one key, under another, and under the first again.
+    /// Whether three successive reads can miss an entity. They read one key, the other key, and the first key again.
     pub(super) fn may_be_missed_between(
         &self,
         (from, to): (&EntityKey, &EntityKey),
@@ -356,7 +359,7 @@ impl History {
         }
     }
 
-    /// Records that a job has deleted its source, so that the row that it wrote is the only copy of that content.
+    /// Records that a job has deleted its source. The row that the job wrote is then the only copy of that content.
     pub(super) fn record_source_deleted(
         &mut self,
         message: &str,
@@ -369,7 +372,7 @@ impl History {
         }
     }
 
-    /// Records that an employee was deleted because of its archived copy, whichever job wrote that copy.
+    /// Records that an employee was deleted because an archived copy exists, whichever job wrote that copy.
     pub(super) fn record_original_deleted(&mut self, key: &EntityKey, content: &Content) {
         if let Some(copy) = self.primaries.get_mut(&(TARGET.to_owned(), key.clone())) {
             copy.used |= copy.present && copy.content == *content;
@@ -419,7 +422,7 @@ impl History {
         self.moved_away.contains(message)
     }
 
-    /// Whether a job has written this content there since a tick, or this content with a later merge by a client.
+    /// Whether a job has written this content to this place since a tick. A later merge by a client is disregarded.
     pub(super) fn has_written(
         &self,
         by: &str,
@@ -480,7 +483,7 @@ impl History {
             .is_some_and(|messages| messages.contains(message))
     }
 
-    /// All primaries that have ever wanted a key that another one wanted, too.
+    /// All primaries that have ever wanted a key that another primary wanted, too.
     pub(super) fn contenders(&self) -> BTreeSet<EntityKey> {
         self.wanted
             .values()
@@ -490,14 +493,14 @@ impl History {
             .collect()
     }
 
-    /// Whether this employee has ever wanted a key that another one wanted, too.
+    /// Whether this employee has ever wanted a key that another employee wanted, too.
     pub(super) fn contested(&self, key: &EntityKey) -> bool {
         self.wanted
             .values()
             .any(|keys| keys.len() > 1 && keys.contains(key))
     }
 
-    /// Whether a job writes an employee who wants a key that `rival` has ever wanted.
+    /// Whether the job writes an employee who wants a key that `rival` has ever wanted.
     pub(super) fn writes_rival(&self, asked: &EntityJob, rival: &EntityKey) -> bool {
         let there = self
             .known(SOURCE, &asked.key)
@@ -524,13 +527,13 @@ impl History {
     }
 }
 
-/// Whether three reads, two of the first place around one of the second, can all miss an entity that exists at each
-/// tick.
+/// Whether three reads can miss an entity that exists in one of two places at each tick. The first and the third read
+/// are of the first place.
 fn may_be_missed(after: u64, until: u64, at: impl Fn(u64) -> [bool; 2]) -> bool {
     let mut missed = 0;
     for tick in after + 1..=until {
         let [first, second] = at(tick);
-        // Several reads may happen at one tick, because nothing changes between them.
+        // Several reads may happen at the same tick, because nothing changes between them.
         for look in 0..3 {
             let there = if look == 1 { second } else { first };
             if missed == look && !there {
@@ -559,7 +562,7 @@ pub(super) fn is_continuation(rk: &Key) -> bool {
         .is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
-/// The unique keys that an employee wants: its e-mail address, and the manager of its department.
+/// The unique keys that an employee wants: the e-mail address, and to be the manager of the department.
 fn wanted(key: &EntityKey, properties: &Properties) -> impl Iterator<Item = (String, String)> {
     let email = match properties.get("Email") {
         Some(EdmValue::String(email)) if !email.is_empty() => Some(email.to_lowercase()),

@@ -1,4 +1,5 @@
-//! Faults of a single host: an unreachable partition or slow storage. Also slow answers about claims, for all hosts.
+//! Faults of a single host: a partition that it cannot reach, or slow storage. Slow answers to requests for claims
+//! concern all hosts.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, rng, seconds};
 use evenkeel_model::claim::CLAIMS;
 
-/// In seconds.
+/// Maximum delay, in seconds.
 const SLOWEST: f64 = 25.0;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -19,12 +20,12 @@ pub(super) struct HostSpell {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum HostTrouble {
     Cut(FaultScope, OutageKind),
-    /// Requests to tables and blobs, or their answers, take this many seconds, which is less than a sender waits.
+    /// Requests to tables and blobs, or their answers, take this many seconds. The sender does not time out.
     Slow(Range<f64>),
 }
 
 impl HostSpell {
-    /// The storage of a host is slow in this period, by at least this many seconds.
+    /// In this period the storage of a host is slow, by at least this many seconds.
     pub(super) fn slow(during: Range<Duration>, slot: usize, least: f64, draw: &Draw<'_>) -> Self {
         let most = (least * draw.magnitude(1.5, 10.0)).min(SLOWEST);
         Self {

@@ -1,4 +1,4 @@
-//! The faults of one worker, from its start to its end.
+//! The faults of one worker, from the start of the worker to its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use evenkeel_storage::{ErrorClass, Resource, Rng as _, Service};
 const OLDEST_REQUEST: f64 = 15.0 * 60.0;
 const TIMEOUT: Duration = Duration::from_secs(30);
 const SLOWEST: f64 = 90.0;
-/// Share of the requests that a gateway answers by itself during its period.
+/// Share of the requests that a gateway answers with 503 during its period.
 const GATEWAY_SHARE: f64 = 0.5;
 const TOO_LATE: FaultDecision = FaultDecision::AnswerLate {
     answers: Duration::from_mins(1),
@@ -39,10 +39,10 @@ pub(super) struct FaultInjector {
     rng: CutChance,
     life: Arc<WorkerLife>,
     wait_until: Mutex<BTreeMap<FaultScope, Duration>>,
-    /// Operation and subject of requests whose last attempt failed. The next equal request is most likely another
+    /// Operation and subject of the requests whose last attempt failed. The next equal request is most likely another
     /// attempt.
     failed: Mutex<BTreeSet<(&'static str, String)>>,
-    /// Employees that were changed after the first attempt to delete them. The next attempt arrives.
+    /// Employees whose delete request was lost, and who were then changed. The next attempt to delete them is not lost.
     changed: Mutex<BTreeSet<EntityKey>>,
     refuses: bool,
 }
@@ -63,7 +63,7 @@ impl FaultInjector {
         Self::over(shared_state, fault_plan, caller, rng, Arc::default())
     }
 
-    /// The faults of another account for the same worker.
+    /// The faults of the same worker in another account.
     pub(super) fn beside(&self, fault_plan: Arc<FaultPlan>, rng: CutChance) -> Self {
         Self::over(
             Arc::clone(&self.shared_state),
@@ -118,7 +118,7 @@ impl FaultInjector {
         injects
     }
 
-    /// The answer if the service or the partition refuses every request at present.
+    /// The fault to inject if the service or the partition refuses every request at present.
     fn refused(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let now = self.shared_state.elapsed();
         let service = operation.what.service();
@@ -214,8 +214,8 @@ impl FaultInjector {
             })
     }
 
-    /// The answer is lost if this is a period in which answers of Get Messages do not arrive, or in which a gateway
-    /// answers by itself.
+    /// Loses the answer if this is a period in which answers to Get Messages do not arrive, or in which a gateway
+    /// answers with 503.
     fn lost_poll(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
         let hazards = &self.fault_plan.hazards;
         let lost_polls = hazards
@@ -232,8 +232,8 @@ impl FaultInjector {
             });
         }
         let gateway = hazards.gateways.iter().any(|during| during.contains(&now));
-        // A 503 that does not come from the service leaves the outcome of a write unknown. For a read it is the same as
-        // a busy service.
+        // After a 503 that is not from the service, the outcome of a write is unknown. For a read, the effect is the
+        // same as that of a busy service.
         let verdict = if operation.writes {
             FaultDecision::LoseAnswer
         } else {
@@ -243,7 +243,7 @@ impl FaultInjector {
             .then_some(verdict)
     }
 
-    /// The permanent refusal of this request. `repeated`: its previous attempt failed.
+    /// A permanent refusal of this request. `repeated` means that the previous attempt failed.
     fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<FaultDecision> {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
             let rate = self.rate(*fault) * if repeated { 1.0 } else { FIRST_ATTEMPT };
@@ -269,7 +269,8 @@ impl FaultInjector {
             .then_some(FaultDecision::RefuseRow(ErrorClass::Permanent, index))
     }
 
-    /// Loses the answer of a request that may delete an employee. If it does, the client recreates the employee.
+    /// Loses the answer of a request that may delete an employee. If the request deletes the employee, the client
+    /// recreates the employee.
     fn recreated(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let may_delete = match &operation.what {
             Resource::Entity(table, _) => {
@@ -310,7 +311,7 @@ impl FaultInjector {
         Some(FaultDecision::Fail(ErrorClass::Ambiguous))
     }
 
-    /// Checks that a worker that was asked to wait sends nothing before that time.
+    /// Checks that a worker that was asked to wait sends nothing before the wait is over.
     fn was_asked_to_wait(&self, operation: &OperationInfo) {
         let now = self.shared_state.elapsed();
         let wait_until = self
@@ -502,7 +503,7 @@ impl OutageKind {
     }
 }
 
-/// No faults, but a delay before each operation.
+/// Injects no faults, but a delay before each operation.
 pub(super) struct FaultlessDelays(pub(super) CutChance);
 
 #[async_trait]

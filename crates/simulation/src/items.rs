@@ -18,13 +18,14 @@ pub(super) type Address = (String, EntityKey);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ItemPlace {
     Row(String, EntityKey),
-    /// A blob: the container under the name that [`located`] returns, and the blob's name.
+    /// A blob: the container, under the name that [`located`] returns, and the name of the blob.
     Blob(String, String),
     File(String, String),
     Document(String, String),
 }
 
-/// An item: its place and, as JSON, the part of what is stored there. The part is empty if the item is all of it.
+/// An item: its place, and its part of what is stored there, as JSON. The part is empty if the item is everything that
+/// is stored there.
 pub(super) type Item = (ItemPlace, String);
 
 type ListedItem = (
@@ -55,11 +56,12 @@ impl fmt::Display for ItemPlace {
 pub(super) struct HeldItem {
     pub(super) item: Item,
     pub(super) owner: Address,
-    /// Its content; empty for a member, whose address contains all of it.
+    /// The content of the item. Empty for a member, whose content is in its address.
     pub(super) says: Properties,
 }
 
-/// The primary of a footprint with this key. No partition key of the simulation is long enough to be hashed.
+/// The primary of a footprint, given the footprint's key. No partition key of the simulation is so long that the
+/// footprint's key has a hash.
 pub(super) fn primary_of(key: &EntityKey) -> Address {
     let (table, pk) = key.pk.as_str().split_once('~').unwrap_or_default();
     let key = EntityKey::new(pk, key.rk.as_str()).unwrap_or_else(|_| key.clone());
@@ -106,7 +108,7 @@ pub(super) fn member(texts: &[String]) -> String {
     serde_json::json!({"member": texts}).to_string()
 }
 
-/// A contradiction is an error.
+/// The items that a row contains. A row that contradicts itself is an error.
 pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     let sets = sets(table, row)?;
     if row.text("ek_view").is_none() {
@@ -162,7 +164,7 @@ fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
         let names: Vec<String> =
             serde_json::from_value(owner["set"].clone()).map_err(|_| wrong())?;
         if owner["by_claim"] == true {
-            // The item is the claim, whichever entities it is applied to.
+            // The properties belong to a claim. The item is the claim, and not the properties on each entity.
             continue;
         }
         let source = &owner["source"];
@@ -219,7 +221,7 @@ fn members(table: &str, source: &str, row: &Entity) -> Result<Vec<HeldItem>, Str
     )
 }
 
-/// Checks that a row's counters match the members that it lists.
+/// Checks that the counters of a row match the members that the row lists.
 fn counted(table: &str, row: &Entity, members: &[MemberValues]) -> Result<(), String> {
     let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
     let mut wanted = vec![("ek_count", EdmValue::Int64(count))];
@@ -257,7 +259,7 @@ pub(super) fn members_of(
             [claim] if is_claims => serde_json::from_str::<Value>(claim)
                 .ok()
                 .and_then(|claim| serde_json::from_value(claim["of"].clone()).ok()),
-            // A list in the primaries' own partition may omit the partition key.
+            // A list in the partition of its primaries may omit the partition key.
             [rk] => EntityKey::new(pk, rk.as_str()).ok(),
             [pk, rk, ..] => EntityKey::new(pk.as_str(), rk.as_str()).ok(),
             [] => None,
@@ -272,7 +274,7 @@ pub(super) fn members_of(
     held.collect()
 }
 
-/// The table name that stands for the primaries of a document archive with large values.
+/// The name that stands for the table in the primaries of a document archive with large values.
 pub(super) fn filing(archive: &str) -> String {
     let capital = |word: &str| {
         word.chars()
@@ -288,7 +290,7 @@ pub(super) fn filing(archive: &str) -> String {
     )
 }
 
-/// The primary of a large value with this name next to its document: `pk/rk.json%values/…`.
+/// The primary of a large value next to its document. The value has the name `pk/rk.json%values/…`.
 pub(super) fn value_owner(archive: &str, name: &str) -> Option<Address> {
     let (document, _) = name.split_once(".json%values/")?;
     let (pk, rk) = document.split_once('/')?;
@@ -313,7 +315,7 @@ pub(super) enum BlobContent {
     Other,
 }
 
-/// A contradiction is an error.
+/// The items that a blob contains. A blob that contradicts itself is an error.
 pub(super) fn content(place: &ItemPlace, blob: &Blob) -> Result<BlobContent, String> {
     let metadata = |name: &str| blob.properties.metadata.get(name);
     let wrong = || {

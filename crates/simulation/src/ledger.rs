@@ -1,7 +1,8 @@
-//! The ledger of the queues. Every message that was put must be done or poisoned, no other message may exist, and each poison message
-//! must have a valid reason.
+//! The ledger of the queues. Every message that was put must be done or poisoned, no other message may exist, and each
+//! poison message must have a valid reason.
 //!
-//! A message is done if it was deleted after a run that began after its delivery, ended well, and had a visible effect.
+//! A message is done if it was deleted after a run of it that began after its delivery, ended well, and had a visible
+//! effect.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,14 +27,14 @@ mod since;
 pub(super) use deserved::{PoisonReport, poison};
 pub(super) use since::LastWrite;
 
-/// A run that a request may belong to.
+/// A run that may have sent a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Author {
     pub(super) message: String,
     pub(super) delivery: u32,
 }
 
-/// A request in flight that a fault has struck.
+/// A request in flight on which a fault was injected.
 #[derive(Debug, Clone)]
 pub(super) struct SentRequest {
     pub(super) authors: Vec<Author>,
@@ -43,18 +44,18 @@ pub(super) type DeliveryRef<'a> = (&'a str, &'a str, u32);
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// Entries by queue and id. Each job of a batch has its own.
+    /// Entries by queue and id. Each job of a batch has its own entry.
     messages: BTreeMap<(String, String), LedgerEntry>,
     lists: Lists,
     expected: VecDeque<(Expectation, Ttl)>,
-    /// When the last successful sync began, by worker and primary.
+    /// The tick at which the last successful sync began, by worker and primary.
     synced: BTreeMap<(u32, &'static str, EntityKey), u64>,
     max_dequeue_count: u32,
-    /// How far the clock of the tables is ahead of that of the queues.
+    /// How far the clock of the table service is ahead of the clock of the queue service.
     pub(super) clocks_apart: SignedDuration,
-    /// The employee of the row that is refused for a while.
+    /// The employee whose row is refused for a while.
     pub(super) refused: Option<EntityKey>,
-    /// Messages that clients put, including duplicates.
+    /// Number of messages that clients put, including duplicates.
     pub(super) jobs: u64,
     pub(super) sent_on: u64,
     pub(super) done: u64,
@@ -75,8 +76,7 @@ impl Ledger {
         self.expected.push_back((expectation, ttl));
     }
 
-    /// The expectation for the message that a poison message stands for, given the queue and id that it names and its
-    /// body.
+    /// The expectation for the job of a poison message, given the queue and the id in the poison message, and its body.
     pub(super) fn expectation(&self, queue: &str, id: &str, body: &str) -> Option<Expectation> {
         let of = |entry: String| {
             self.messages
@@ -86,7 +86,7 @@ impl Ledger {
         if !self.lists.has(id) {
             return of(self.lists.poisoned(id, body).pop()?);
         }
-        // The batch failed as a whole, and the poison message has the keys that were left.
+        // The batch failed as a whole. The poison message contains the keys that were left.
         let jobs = listed(body)?.into_iter().filter_map(|keys| {
             Some((
                 keys.clone(),
@@ -96,7 +96,7 @@ impl Ledger {
         Some(Expectation::Batch(jobs.collect()))
     }
 
-    /// The entry of a job: its message, or the entry for one job of a batch.
+    /// The name of the entry of a job: the message's id, or for a job of a batch the name of that job's own entry.
     pub(super) fn entry_of(&self, message: &str, key: Option<&EntityKey>) -> String {
         self.lists
             .entry_of(message, key.map(|key| (key.pk.as_str(), key.rk.as_str())))
@@ -127,7 +127,8 @@ impl Ledger {
             .collect()
     }
 
-    /// Records the changes of one operation. The error describes a violation. `faulty`: a fault struck the operation.
+    /// Records the changes of one operation. `faulty` means that a fault was injected on the operation. An error
+    /// describes a violation.
     pub(super) fn record_changes(
         &mut self,
         execution: &Execution<'_>,
@@ -272,7 +273,7 @@ impl Ledger {
         self.deleted(&entry.0, &entry.1, history)
     }
 
-    /// Rechecks come from a worker, or from the operator who requeues one.
+    /// A recheck is put by a worker, or by the operator who requeues it.
     fn expected_rechecks(&mut self, listed: Option<&[ListedKeys]>) -> (Expectation, Ttl) {
         if let Some(listed) = listed {
             return (
@@ -291,7 +292,7 @@ impl Ledger {
         requeued.unwrap_or((Expectation::Recheck, Ttl::Never))
     }
 
-    /// A run of this message begins. Attempts are counted before it: a message without attempts left must not run
+    /// A run of this message begins. Attempts are counted before the run: a message without attempts left must not run
     /// again, and each run that panicked was an attempt.
     pub(super) fn run_begins(
         &mut self,
@@ -314,8 +315,8 @@ impl Ledger {
                 entry.panics
             ));
         }
-        // A sync may begin in the run of an earlier, waiting delivery. It then has the number of a delivery that shares
-        // the run.
+        // A sync may begin in the run of an earlier delivery that waits. It then has the number of a delivery that
+        // shares this run.
         let shared = entry.shares_runs()
             && entry
                 .deliveries
@@ -340,8 +341,8 @@ impl Ledger {
         }
     }
 
-    /// A run of this message ends. `dropped`: it did not end by itself, and nothing of its own explains that. Then
-    /// something must have happened to its lease or its worker.
+    /// A run of this message ends. `dropped` means that it neither ended by itself nor timed out. Then something must
+    /// have happened to its lease or its worker.
     pub(super) fn run_ends(
         &mut self,
         caller: u32,
@@ -368,7 +369,7 @@ impl Ledger {
                 .delivery(delivery)
                 .is_none_or(|delivery| delivery.explained)
         };
-        // A worker drops an expired message by its own clock, perhaps before the service has removed it.
+        // A worker drops an expired message by its own clock, perhaps before the service removes the message.
         if dropped && !entry.can_expire() && !explained {
             return Err(format!(
                 "the run of message {id} on {queue} was dropped without a reason"
@@ -389,7 +390,7 @@ impl Ledger {
             return;
         };
         let advanced = matches!(outcome, Outcome::Advanced { .. });
-        // A run that has lost its lease may still advance a job that another run has ended.
+        // A run that has lost its lease may still report progress of a job that another run has ended.
         if !(advanced
             && matches!(
                 entry.ended,
@@ -412,7 +413,7 @@ impl Ledger {
         }
     }
 
-    /// Something happened to a worker or its queue that explains why its deliveries count as attempts.
+    /// Something happened to a worker or its queue. This explains why the deliveries to this worker count as attempts.
     pub(super) fn explain(&mut self, caller: u32) {
         for entry in self.messages.values_mut().filter(|entry| !entry.gone) {
             entry.explain(|delivery| delivery.caller == caller);
@@ -420,7 +421,7 @@ impl Ledger {
         }
     }
 
-    /// A fault struck a worker, so that its runs may leave no trace.
+    /// A fault was injected on a worker, so its runs may have left no trace.
     pub(super) fn disturb(&mut self, caller: u32) {
         self.messages
             .values_mut()
@@ -428,7 +429,7 @@ impl Ledger {
             .for_each(|entry| entry.disturb(|delivery| delivery.caller == caller));
     }
 
-    /// A fault struck a message, so that its run may leave no trace.
+    /// A fault was injected on a message, so its run may have left no trace.
     pub(super) fn disturb_message(&mut self, id: &str) {
         for (_, entry) in self
             .messages
@@ -484,7 +485,8 @@ impl Ledger {
             .map_or(0, |delivery| delivery.tick)
     }
 
-    /// Whether a message was enqueued in a later second than another, by the queue's clock.
+    /// Whether the message `id` was enqueued in a later second than the message `than`, by the clock of the queue
+    /// service.
     pub(super) fn was_enqueued_later(&self, id: &str, than: &str) -> bool {
         let second = |id| self.entry(id).map(|entry| entry.enqueued.as_second());
         second(id)
@@ -492,7 +494,7 @@ impl Ledger {
             .is_some_and(|(id, than)| id > than)
     }
 
-    /// A message and the others with the same job from the same sender.
+    /// This message, and all other messages with the same job from the same sender.
     pub(super) fn same_job(&self, id: &str) -> Vec<&str> {
         let job = |entry: &LedgerEntry| match (&entry.client_id, &entry.expectation) {
             (Some(id), Expectation::Job(EntityJob { op, key, .. })) => {
@@ -529,8 +531,8 @@ impl Ledger {
             .len()
     }
 
-    /// The primaries of expired jobs, and whether the job was a full sync. The client has to send an equally thorough
-    /// job again.
+    /// The primaries of expired jobs, each with a flag for a full sync. The client has to send an equally thorough job
+    /// again.
     pub(super) fn expired(&self) -> BTreeMap<(&'static str, EntityKey), bool> {
         let expired = self
             .messages
@@ -661,26 +663,28 @@ impl Ledger {
                 ))
             };
         }
-        // The entity was copied to one place and then deleted from the other. An entity that is there now was created
-        // later.
+        // The entity was copied to one place and then deleted from the other. If the other place has an entity now,
+        // that entity was created later.
         let left = |id: &str, (there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
             history
                 .first_written_at(id, there, at)
                 .is_some_and(|written| history.absent_since(from, key, written))
         };
-        // If two messages have the same job, one of them has done it.
+        // If two messages have the same job, it is enough that one of them has taken effect.
         let took_effect = |id: &str| match (*op, outcome) {
             ("put", Outcome::Done(_)) => history.first_written_at(id, "Employees", key).is_some(),
             ("restore", Outcome::Done(_)) => left(id, ("Employees", key), ("FormerEmployees", key)),
             ("move", Outcome::Done(_)) => to
                 .as_ref()
                 .is_some_and(|to| left(id, ("Employees", to), ("Employees", key))),
-            // Without the staged content it cannot act: an earlier delivery may have written and removed that.
+            // Without the staged content the job cannot act. An earlier delivery may have written the content and
+            // deleted the blob.
             ("put", Outcome::Skipped { .. }) => {
                 conditional || self.took_what_was_staged(staged, history)
             }
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
-            // A recent write may be an insert, because the message may be a duplicate of another one.
+            // The delete may be skipped if the employee was written recently, because the message may be a duplicate of
+            // a message whose job is done.
             ("delete", Outcome::Skipped { .. }) => {
                 conditional
                     || entry.deliveries.len() > 1
@@ -688,13 +692,13 @@ impl Ledger {
             }
             ("archive", Outcome::Done(_)) => left(id, ("FormerEmployees", key), ("Employees", key)),
             ("archive", Outcome::Skipped { .. }) => {
-                // If its delete was unanswered, it cannot know what happened to the source after the copy.
+                // If the job's delete got no answer, the job cannot know what happened to the source after the copy.
                 conditional
                     || history.absent_since("Employees", key, since)
                     || history.has_written_to("FormerEmployees", id)
                     || self.later_archive(id, key)
                     || history.written_since("Employees", key, self.enqueued_before(entry))
-                    // An earlier delivery may have archived what existed before another job's copy.
+                    // An earlier delivery may have archived the version that existed before another job's copy.
                     || (entry.deliveries.len() > 1
                         && ["Employees", "FormerEmployees"].iter().all(|table| history.written_since(table, key, self.may_be_copied_after(entry))))
             }
@@ -708,7 +712,7 @@ impl Ledger {
                 history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key)
             }
             (_, Outcome::Advanced { .. }) => true,
-            // No effect is defined for such a job.
+            // Such a job has no defined effect.
             _ => false,
         };
         if self.same_job(id).into_iter().any(took_effect) {
@@ -726,7 +730,7 @@ impl Ledger {
             .any(|((_, other), entry)| other.as_str() > id && entry.is(key, "archive"))
     }
 
-    /// Whether a job with these staged blobs has written an employee: this job, or an earlier one that was sent again.
+    /// Whether a job with these staged blobs has written an employee: this job, or an earlier job that was sent again.
     fn took_what_was_staged(&self, staged: &[String], history: &History) -> bool {
         self.of_staged(staged)
             .any(|(id, _)| history.has_written_to("Employees", id))
@@ -748,7 +752,7 @@ impl Ledger {
             .map(|((_, id), entry)| (id.as_str(), entry))
     }
 
-    /// Whether a later job removes the employee, or writes one to its destination.
+    /// Whether a later job removes the employee, or writes an employee to this job's destination.
     fn later_move(&self, id: &str, key: &EntityKey, to: Option<&EntityKey>) -> bool {
         self.messages.iter().any(|((_, other), entry)| {
             let Expectation::Job(asked) = &entry.expectation else {
@@ -761,7 +765,7 @@ impl Ledger {
         })
     }
 
-    /// Blobs staged for jobs that were poisoned or that expired. They are kept in case the job is sent again.
+    /// Staged blobs of jobs that were poisoned or have expired. They are kept in case the job is sent again.
     pub(super) fn staged_for_poison(&self) -> BTreeSet<&str> {
         let undone = self
             .messages

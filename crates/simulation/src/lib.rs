@@ -16,25 +16,25 @@
 //!
 //! # Four worlds
 //!
-//! [`World`] chooses the catalog, the client's script and the final checks; everything else is the same. `company` has derived rows.
-//! `patterns` has derived items in blobs, over several rows, or shared by many primaries. `archives` has lines of logs, documents in
-//! containers and folders, tables by date, and a search index. `releases` has the entities of the company or the patterns in two accounts,
-//! some spread over both, and successive catalogs while workers run.
+//! [`World`] chooses the catalog, the client's script and the final checks. Everything else is the same. `company` has derived rows.
+//! `patterns` has derived items in blobs, items that take several rows, and items that many primaries share. `archives` has log lines,
+//! documents in containers and folders, tables by date, and a search index. `releases` has the entities of the company or of the patterns in
+//! two accounts, some of them spread over both, and catalogs that change while workers run.
 //!
 //! # What is real
 //!
 //! [`Worker`](evenkeel_worker::Worker) with its receivers, leases, schedule, settlements, poison and drain;
-//! [`Engine`](evenkeel_engine::Engine) with the protocol and every job; the layers around an account. The store, the clock, the random
+//! [`Engine`](evenkeel_engine::Engine) with the protocol and every job; and the layers around an account. The store, the clock, the random
 //! numbers and the network are simulated.
 //!
 //! # Determinism
 //!
-//! A run uses one thread, paused time, one random generator for each of its parts, and only biased `select!`. It ends with a hash of all
-//! operations. The same seed gives the same hash, and so does a seed with [cuts](Cut).
+//! A run uses one thread, paused time, one random generator for each of its parts, and only biased `select!`. A run ends with a hash of all
+//! operations. The same seed gives the same hash, and so does a seed with the same [cuts](Cut).
 //!
 //! # Fault model
 //!
-//! The kinds of [`FaultKind`] are injected, each at a rate that is zero in many seeds:
+//! The kinds of [`FaultKind`] are injected. In many seeds, the rate of a kind is zero:
 //!
 //! | | |
 //! |---|---|
@@ -48,13 +48,14 @@
 //! | clients | write, delete and recreate entities, also between two attempts of a worker's request; merge a property while jobs are running; create and delete entities on which views set properties |
 //! | foreign writers | save derived rows again, so that they have other ETags; add rows of other primaries to footprints |
 //!
-//! In a quarter of the company's seeds some of these form one story (`scenario`).
+//! In a quarter of the company's seeds, some of these faults form one story (`scenario`).
 //!
-//! Not injected are: a store that loses acknowledged writes or returns stale reads (Azure Storage is strongly consistent); requests that
-//! arrive more than 15 minutes after they were given up (the service refuses their signature); and copies of blobs that stay pending.
+//! The simulation does not inject: a store that loses acknowledged writes or returns stale reads (Azure Storage is strongly consistent);
+//! requests that arrive more than 15 minutes after their sender gave up (the service refuses their signature); copies of blobs that stay
+//! pending.
 //!
-//! A known limit is counted and is not a failure: the late insert of a *primary* (by a `put` or a `restore`), or of an archived row, may
-//! bring back what was deleted in between.
+//! A known limit is counted, and is not a failure: the late insert of a *primary* (by a `put` or a `restore`), or of an archived row, may
+//! restore what was deleted in between.
 
 mod archives;
 mod arrivals;

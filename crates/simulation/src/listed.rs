@@ -1,7 +1,7 @@
-//! Batches. Each of their jobs has an entry in the ledger, as if it had a message of its own.
+//! Batches. Each job of a batch has its own entry in the ledger, as if it had its own message.
 //!
-//! The entry is named after the message and the job's index in the list that the client sent, `id#3`. An event of the
-//! message applies to all jobs that it still names. Jobs that it no longer names have ended.
+//! The entry is named after the message and the index of the job in the list that the client sent, such as `id#3`. What
+//! happens to the message concerns all jobs that the message still lists. The other jobs have ended.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use super::expectation::ListedKeys;
 use evenkeel_model::job::{self, Note};
 
-/// Separates the message from the index of the job.
+/// Separates the id of the message from the index of the job.
 const PLACE: char = '#';
-/// The poison message of one job has the id of its batch, a dash, and this many digits.
+/// The id of a poison message for one job of a batch is the id of the batch, a dash, and this many digits.
 const DIGITS: usize = 16;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Lists {
         self.0.contains_key(message)
     }
 
-    /// The entries of a message. A message with a single job is its own entry.
+    /// The names of the entries of a message. A message with a single job is its own entry.
     pub(super) fn entries(&self, message: &str) -> Vec<String> {
         match self.0.get(message) {
             None => vec![message.to_owned()],
@@ -43,7 +43,7 @@ impl Lists {
         place.map_or_else(|| message.to_owned(), |place| entry(message, place))
     }
 
-    /// The entries that a poison message concerns, given the id that it names and its body.
+    /// The names of the entries that a poison message concerns, given the id in the poison message, and its body.
     pub(super) fn poisoned(&self, id: &str, body: &str) -> Vec<String> {
         let single = id
             .len()
@@ -79,7 +79,7 @@ pub(super) fn message_of(entry: &str) -> &str {
         .map_or(entry, |(message, _)| message)
 }
 
-/// The keys that a message lists, each once, in their order; `None` if it is not a batch.
+/// The keys in the list of a message, in order and without duplicates, or `None` if the message is not a batch.
 pub(super) fn listed(text: &str) -> Option<Vec<ListedKeys>> {
     listed_in(&job::decode_object(text).ok()?)
 }
@@ -111,7 +111,7 @@ fn listed_in(object: &Map<String, Value>) -> Option<Vec<ListedKeys>> {
     Some(unique)
 }
 
-/// The content of a message, decoded once for all of its jobs.
+/// The content of a message, decoded once for all jobs of the message.
 #[derive(Debug)]
 pub(super) struct MessageContent {
     pub(super) text: String,
@@ -141,8 +141,8 @@ impl MessageContent {
         self.note.as_ref().map_or(0, |note| u64::from(note.begun))
     }
 
-    /// How many more attempts a batch has than a single job, and whether this job runs in this attempt. After a run
-    /// that never ended, only the first half of the jobs runs.
+    /// Returns how many more attempts a batch has than a single job, and whether this job runs in this attempt. After a
+    /// run that never ended, only the first half of the jobs runs.
     pub(super) fn turn(&self, keys: &ListedKeys, attempt: u64) -> (u64, bool) {
         let Some(listed) = &self.listed else {
             return (0, true);

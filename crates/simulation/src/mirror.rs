@@ -1,8 +1,8 @@
-//! The safety invariant, checked after every operation: every derived item that exists is listed in its owner's footprint or queued for
-//! a recheck.
+//! The safety invariant, checked after every operation: every derived item that exists is listed in the footprint of
+//! its owner, or queued for a recheck.
 //!
-//! A mirror of all derived, listed and queued items is updated from the observed changes, so that a check reads only what an operation
-//! has changed.
+//! The mirror contains all derived, listed and queued items. The observed changes update it, so that a check reads only
+//! what an operation has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,23 +25,23 @@ type QueuedRecheck = (Address, Vec<Item>);
 pub(super) struct Mirror {
     owners: BTreeMap<Item, Address>,
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
-    /// Rechecks that are queued, or poisoned until a person requeues them, by queue and message.
+    /// Rechecks by queue and message. They are queued, or poisoned until an operator requeues them.
     queued: BTreeMap<(String, String), Vec<QueuedRecheck>>,
-    /// Tables by date that were dropped with their rows. A late write to such a table, created again, disappears when
-    /// that is dropped.
+    /// Tables by date that were dropped with their rows. If a late write recreates such a table, the write disappears
+    /// when the table is dropped again.
     dropped: BTreeSet<String>,
 }
 
 impl Mirror {
-    /// Records the changes of one operation. The error names items that are derived but no longer listed or queued.
+    /// Records the changes of one operation. An error names items that exist, but are no longer listed or queued.
     pub(super) fn record_changes(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         let mut suspects = BTreeSet::new();
         for change in execution.changes {
             match change {
-                // Records of log lines are in the table of the footprints, and are no footprints.
+                // Records of log lines are in the same table as footprints, but are no footprints.
                 ObservedChange::Row { table, key, .. }
                     if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
-                // Tables by date have footprints of their own.
+                // Each table by date has its own table of footprints.
                 ObservedChange::Row { table, key, row }
                     if table.as_str().starts_with(FOOTPRINTS) =>
                 {
@@ -85,7 +85,7 @@ impl Mirror {
                         self.queue(queue.as_str(), id, &poison.body);
                     }
                 }
-                // A list of rechecks is updated to the remaining ones.
+                // A message with several rechecks is updated to the remaining ones.
                 ObservedChange::Updated { queue, id, text }
                     if queue.as_str().ends_with("-recheck") =>
                 {
@@ -196,7 +196,7 @@ impl Mirror {
     }
 
     fn queue(&mut self, queue: &str, id: &str, text: &str) {
-        // Messages that are no rechecks are checked by the ledger.
+        // The ledger checks messages that are no rechecks.
         for recheck in Recheck::decode_all(text).unwrap_or_default() {
             let items = recheck.items.into_iter().map(|item| {
                 let part = item

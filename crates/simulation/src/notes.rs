@@ -1,6 +1,6 @@
-//! Notes: a property that clients merge directly into the company's employees while jobs for these are running, in a third of the seeds.
-//! The merge has no stamp and is followed by a message, as an application does it. The stamp of a job remains, although the entity has
-//! changed since.
+//! Notes. A note is a property that clients merge directly into an employee of the company while jobs for this employee are running, in a
+//! third of the seeds. A merge writes no job stamp, and a message follows it, as an application does it. The stamp of the previous job
+//! remains, although the entity has changed since.
 //!
 //! ```text
 //!   put ──▶ done: its stamp
@@ -8,7 +8,7 @@
 //!                       note ──▶ sync
 //! ```
 //!
-//! They have a random sequence of their own and come last, so that the rest of a script does not depend on them.
+//! Notes have their own random numbers and are added last, so that the rest of a script does not depend on them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,16 +20,17 @@ use super::items::Properties;
 use super::scenario::Scenario;
 use evenkeel_model::{EdmValue, EntityKey};
 
-/// The property. Each of its values is greater than those merged before.
+/// The property that clients merge. Each value is greater than all values before.
 pub(super) const NOTE: &str = "Remark";
 
 const PART: u64 = 90;
-/// The share of seeds with notes, before some stories exclude them.
+/// Share of the seeds with notes, before some stories exclude them.
 const SHARE: f64 = 0.4;
 const BESIDE: f64 = 0.4;
-/// The share of notes just before the change or job; the others come during or after it.
+/// Share of the notes that are merged just before the change or job. The others are merged during the change or job, or
+/// after it.
 const BEFORE: f64 = 0.3;
-/// The version of the first put in this module. It is greater than all versions of the seed's other actions.
+/// The version of the first put of this module. It is greater than all versions of the seed's other actions.
 const VERSIONS: i64 = 600_000;
 const NAMES: [&str; 2] = ["King", "Byron"];
 
@@ -101,7 +102,8 @@ impl NoteScript<'_> {
             .push(ClientStep::new(after, self.group, job("sync", key)));
     }
 
-    /// A put; a later, hidden job that removes the employee; and a note before that job becomes visible.
+    /// Adds a put, a later job that removes the employee and is hidden at first, and a note before that job becomes
+    /// visible.
     fn overtake(&mut self, start: Duration, key: &EntityKey, (version, encrypted): (i64, bool)) {
         let draw = self.draw;
         let properties = company_script::Properties {
@@ -147,8 +149,7 @@ fn job(op: &'static str, key: &EntityKey) -> ClientAction {
     })
 }
 
-/// Whether content equals the wanted one, or differs from it only by a later note, which was merged into what a job had
-/// written.
+/// Whether `found` equals `wanted`, or differs only by a later note, which was merged into what a job had written.
 pub(super) fn covers(found: &Properties, wanted: &Properties) -> bool {
     found == wanted || (note(found) > note(wanted) && others(found).eq(others(wanted)))
 }

@@ -1,5 +1,5 @@
-//! Computes the expected end state of the `company` world from scratch, by a second, simple implementation, without the
-//! catalog, templates and patterns, and without the reader of footprints in production.
+//! Computes the expected end state of the `company` world from scratch, by a second, simple implementation. It does not
+//! use the program's catalog, templates and patterns, or its reader of footprints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +15,15 @@ pub type Tables = BTreeMap<String, Vec<Row>>;
 
 #[derive(Debug, Default)]
 pub struct Judgement {
-    /// Keys that several primaries want. Exactly one has each, and the jobs of the others are poisoned.
+    /// Keys that several primaries want. Exactly one of these has the key, and the jobs of the others are poisoned.
     pub contested: BTreeSet<Item>,
     pub losers: BTreeSet<Address>,
-    /// Primaries whose key the last writer took over. They are not notified.
+    /// Primaries that have lost their key to a later writer. They are not notified.
     pub overwritten: BTreeSet<Address>,
     pub primaries: BTreeSet<Address>,
 }
 
-/// Escapes a text for a key: the characters that Azure forbids there, and `%`, become the codes of their bytes.
+/// Escapes a text for a key: each character that Azure forbids in keys, and `%`, is replaced by the codes of its bytes.
 pub(super) fn escaped(text: &str) -> String {
     let forbidden = |c: char| matches!(c, '%' | '/' | '\\' | '#' | '?') || c.is_control();
     let mut key = String::new();
@@ -56,7 +56,7 @@ fn own(row: &Row) -> Properties {
         .collect()
 }
 
-/// Follows the rules of the company, without the catalog.
+/// The items of a primary by the rules of the company, computed without the catalog.
 pub(super) fn expected(
     table: &str,
     row: &Row,
@@ -278,8 +278,8 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
     Ok(judgement)
 }
 
-/// Checks that every footprint lists exactly the existing items, each once. `shared`: items that a former owner still
-/// lists, because it was not notified of the loss.
+/// Checks that every footprint lists exactly the existing items, each once. `shared` are items that a former owner
+/// still lists, because the owner was not notified of the loss.
 pub(super) fn footprints(
     tables: &Tables,
     primaries: &BTreeSet<Address>,

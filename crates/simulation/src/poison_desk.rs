@@ -12,8 +12,8 @@ use evenkeel_model::settings::QueueSettings;
 use evenkeel_storage::{Account, Ttl};
 use evenkeel_worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 
-/// Requeues exhausted, expired and temporarily refused jobs. In one story it discards exhausted and expired jobs
-/// instead.
+/// Requeues jobs that are exhausted, expired or temporarily refused. In the story `Discarded` the operator discards
+/// exhausted and expired jobs.
 pub(super) async fn handle_poison(
     account: &Account,
     shared_state: &SharedState,
@@ -45,7 +45,7 @@ pub(super) async fn handle_poison(
             ids: BTreeSet::from([entry.message.message_id.clone()]),
             ..PoisonFilter::default()
         };
-        // A recheck follows an exhausted job, but not an exhausted recheck or batch.
+        // An exhausted job is followed by a recheck, but an exhausted recheck or batch is not.
         let is_job = matches!(expectation, Some(Expectation::Job(_)));
         let handled =
             if scenario == Some(Scenario::Discarded) && is_job && was_given_up(&entry.message) {
@@ -65,7 +65,7 @@ pub(super) async fn handle_poison(
     }
 }
 
-/// The job used up its attempts in crashes, or its time.
+/// Whether crashes have used up the job's attempts, or the job has expired.
 fn was_given_up(message: &PoisonMessage) -> bool {
     matches!(message.reason, Reason::Exhausted | Reason::Expired)
 }

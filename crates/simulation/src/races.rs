@@ -1,5 +1,5 @@
-//! Races between runs: the last write of each caller, and the delete of each message. A run must not report a lost race
-//! without a rival, and must not begin a finished job.
+//! Races between runs. Records the last write of each caller, and the deletion of each message. A run must not report a
+//! lost race if it has no rival, and must not begin a job that is done.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use super::ledger::{Expectation, Ledger};
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_storage::Service;
 
-/// Latest start of a job after another worker deleted its message. It covers the age of the last confirmation of its
-/// receipt, an answer in flight, and the wait in the queue.
+/// Latest time at which a worker may start a job after another worker deleted its message. It covers the age of the
+/// last confirmation of the pop receipt, an answer in flight, and the wait in the worker's queue.
 const UNNOTICED: Duration = Duration::from_secs(3);
-/// A fault delays an answer by this at most.
+/// Maximum time by which a fault delays an answer.
 const LONGEST_DELAY: Duration = Duration::from_mins(2);
 
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    /// Tick of each caller's last change, without late requests.
+    /// Tick of each caller's last change. Late requests do not count.
     changed: BTreeMap<u32, u64>,
-    /// The last begin or end of a run of each worker, and the number of its active runs.
+    /// For each worker, the tick at which a run last began or ended, and the number of active runs.
     turned: BTreeMap<u32, (u64, usize)>,
     done: BTreeMap<String, Duration>,
     /// Tick of the last fault or late request.
@@ -59,7 +59,7 @@ impl Races {
         (*turned, *active) = (tick, active.saturating_sub(1));
     }
 
-    /// Whether only this run has written anything since it began, and nothing has failed.
+    /// Whether nobody else has written anything since this run began, and nothing has failed.
     pub(super) fn was_alone(&self, caller: u32, began: u64) -> bool {
         let others = self
             .changed
@@ -72,8 +72,8 @@ impl Races {
         !others && !beside && self.last_fault < began
     }
 
-    /// A run of a job that acts once must not begin long after its message was deleted, because another delivery has
-    /// done the job. Workers that a fault delayed are exempt.
+    /// A run of a job that acts once must not begin long after the message was deleted, because another delivery has
+    /// done the job. Workers that a fault has delayed are exempt.
     pub(super) fn may_begin(
         &self,
         caller: u32,

@@ -1,4 +1,4 @@
-//! Rare events. They are counted, so that a set of runs in which one never occurs is detected.
+//! Rare events, which are counted. If one never occurs in a set of runs, this is detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -91,7 +91,7 @@ impl RareEvent {
         Self::DroppedElsewhere,
     ];
 
-    /// Whether it must occur in the runs of a world.
+    /// Whether this event must occur in the runs of a world.
     pub fn belongs_to(self, world: World) -> bool {
         match world {
             World::Company => false,
@@ -201,7 +201,7 @@ impl RareEventCounter {
         }
     }
 
-    /// Counts items in the second account. In seeds with a single account for these items they are never there.
+    /// Counts items in the second account. In seeds that use a single account there are none.
     fn releases(&mut self, execution: &Execution<'_>) {
         for change in execution.changes {
             let (name, exists) = match change {
@@ -364,7 +364,7 @@ impl RareEventCounter {
             ObservedChange::Row { table, key, row } => {
                 let entity = row.as_ref().map(|row| &row.entity);
                 let text = |name: &str| entity.and_then(|entity| entity.text(name));
-                // A row with an origin was written by a move and not archived.
+                // A row of `Employees` with a source, but without a view, was written by a move.
                 if table.as_str() == "Employees"
                     && text("ek_source").is_some()
                     && text("ek_view").is_none()

@@ -1,20 +1,21 @@
-//! Readers: applications that find entities, look them up, and wait for what they wrote, while everything fails.
+//! Readers: applications that find entities, look them up, and wait for what they wrote, while everything else fails.
 //!
-//! They use the client for applications and do not write. Each answer is compared with the known state at that moment:
+//! Readers use the client for applications, and do not write. Each answer is compared with the state that is known at that moment:
 //!
 //! | world | question | answer | wrong if |
 //! |---|---|---|---|
-//! | company | `find` | an entity | it did not have this content since the question, in either place |
-//! | | | none | none of three reads, in source, archive and source, can have missed it |
+//! | company | `find` | an entity | the entity never had this content since the question, in either place |
+//! | | | none | three reads, in source, archive and source, cannot all have missed it |
 //! | | `settled` | yes | the primary was not written since the question, and one of its rows is missing or differs |
-//! | | `lookup` | copies | there are two, one has a content that its primary never had, or an older one than a reader saw in it before |
+//! | | `lookup` | copies | there are two; or one has a content that its primary never had; or one has an older content than a reader saw in it before |
 //! | | | no copy | `settled` answered yes before, and the primary was not written since |
-//! | | its entities | an entity | it did not have this content since the question |
-//! | patterns | source, target and source of a `move` | an entity | it did not have this content since the question, under either key |
-//! | | | none | the three reads cannot have missed it |
+//! | | its entities | an entity | the entity never had this content since the question |
+//! | patterns | source, target and source of a `move` | an entity | the entity never had this content since the question, under either key |
+//! | | | none | the three reads cannot all have missed it |
 //! | | `settled` of a team | yes | the team was not written since the question, and an employee has another team name |
 //!
-//! A copy that was deleted and recreated in between may have an older content, because an old insert may arrive late. A recheck repairs it.
+//! A copy that was deleted and recreated in between may have an older content, because an old insert may arrive late. A recheck repairs such a
+//! copy.
 
 mod copies;
 mod lookups;
@@ -46,7 +47,8 @@ use evenkeel_model::{ETag, EntityKey};
 use evenkeel_storage::Rng as _;
 
 const PART: u64 = 70;
-/// Questions per run: enough to meet an entity that is being moved, too few to take much of a run.
+/// Maximum number of questions per run: enough to meet an entity that is being moved, and too few to take much of the
+/// run.
 const MOST: u32 = 80;
 const AT_ONCE: Duration = Duration::from_millis(500);
 
@@ -123,7 +125,7 @@ impl CompanyReaders {
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
-            // An archived entity may be restored at any moment. The reader should meet it on the way.
+            // An archived entity may be restored at any moment, and a reader should ask while this happens.
             let archived = self
                 .shared_state
                 .records()
@@ -222,8 +224,8 @@ impl CompanyReaders {
             let ItemPlace::Row(name, address) = &place else {
                 continue;
             };
-            // Two kinds of rows are checked only at the end: rows with parts of several primaries, and the row of an address that two
-            // employees have (it is that of the last writer).
+            // Two kinds of rows are checked only at the end: rows with parts of several primaries, and the row of an
+            // address that two employees have (the row belongs to the last writer).
             if !part.is_empty() || (self.shape.last_writer && name == "ByEmail") {
                 continue;
             }
@@ -245,17 +247,17 @@ impl CompanyReaders {
     }
 }
 
-/// Requests of readers never fail.
+/// Readers have no faults, so their requests must not fail.
 fn request_failed(error: &dyn std::error::Error) -> String {
     format!("a reader's request failed although no fault is active: {error}")
 }
 
-/// Whether a seed has readers. Every second one does.
+/// Whether a seed has readers, which is so in half of the seeds.
 pub(super) fn has_readers(seed: u64) -> bool {
     Draw(&rng(seed, PART + 1)).happens(0.5)
 }
 
-/// No faults, but slow answers, so that an entity moves between two reads.
+/// Injects no faults, but delays answers, so that an entity can move between two reads.
 pub(super) struct SlowAnswers(CutChance);
 
 impl SlowAnswers {

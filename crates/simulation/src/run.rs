@@ -46,22 +46,22 @@ use evenkeel_storage::TableOperation;
 use evenkeel_storage::sealing::DataKeys;
 use evenkeel_worker::{Mode, Rechecks};
 
-/// Maximum time in which the backlog drains after the storm. The slowest case is a batch of 20 jobs that panic in every
-/// run: each takes five attempts, ten minutes apart.
+/// Maximum time in which the backlog must drain after the storm. The slowest case is a batch of 20 jobs that panic in
+/// every run. Each of them takes five attempts, ten minutes apart.
 const DRAINED_WITHIN: Duration = Duration::from_hours(18);
 const TENDED_AGAIN: Duration = Duration::from_mins(50);
-/// Maximum time until no rechecks are left. The first one waits for less than half an hour, and may queue another one
-/// that waits twice as long.
+/// Maximum time until no rechecks are left. The first recheck waits for less than half an hour. It may queue another
+/// one, which waits twice as long.
 const RECHECKED_WITHIN: Duration = Duration::from_hours(48);
 
-/// Time after which all initial tables by date are over, including those created in advance.
+/// Time after which all initial tables by date can be dropped, including those that were created in advance.
 const HOURS: Duration = Duration::from_hours(3);
 
 #[derive(Debug, Clone, Default)]
 pub struct RunRequest {
     pub world: World,
     pub seed: u64,
-    /// Moments from which on random numbers come from other seeds, ordered by time.
+    /// Moments from which on random numbers come from other seeds, in order of time.
     pub cuts: Vec<Cut>,
     pub allowed: RunLimits,
     /// Whether one of several accounts is away for a long time, whatever the seed draws.
@@ -86,10 +86,10 @@ pub struct SimulationReport {
     pub sent_on: u64,
     pub done: u64,
     pub poisoned: u64,
-    /// Deliveries after a message's first.
+    /// Number of deliveries after the first delivery of a message.
     pub redelivered: u64,
     pub rechecks: u64,
-    /// Number of late inserts that brought back a deleted entity, which is the known limit.
+    /// Number of late inserts that restored a deleted entity, which is the known limit.
     pub resurrections: u64,
     pub virtual_time: Duration,
     /// Virtual time from the end of the storm until the backlog was drained.
@@ -501,7 +501,7 @@ impl SimulationRun {
             };
             sleep(wait + Duration::from_millis(1)).await;
             self.fleet.sim_accounts.catch_up();
-            // A daemon does this at its start and every hour.
+            // A daemon maintains the tables by date at its start, and then every hour.
             let elapsed = self.shared_state.elapsed();
             if !self.catalog.retentions.is_empty()
                 && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN)
@@ -531,11 +531,11 @@ impl SimulationRun {
         ));
     }
 
-    /// If there are tables by date, lets time pass until the initial ones are over, and maintains them a last time.
+    /// If there are tables by date, waits until the initial ones can be dropped, and maintains the tables a last time.
     /// Returns the time of that.
     async fn last_tables(&self) -> Timestamp {
         if !self.catalog.retentions.is_empty() {
-            // A worker may have left an archiving half-way. Another one takes over after a while.
+            // A worker may have stopped while it archived a table. Another worker takes over after a while.
             sleep(
                 HOURS
                     .saturating_sub(self.shared_state.elapsed())
@@ -553,8 +553,8 @@ impl SimulationRun {
         now
     }
 
-    /// Sends the syncs that are left to a person or an audit. A client whose job was poisoned by a key conflict tries
-    /// again, because nothing notifies it when the key becomes free.
+    /// Sends the syncs that an operator or an audit would send. If a key conflict has poisoned a job, its client tries
+    /// again, because nothing tells the client when the key becomes free.
     async fn sync_by_hand(&self) {
         let poison = self.poisoned();
         let conflicting = poison
@@ -610,7 +610,7 @@ impl SimulationRun {
                 ));
             }
         }
-        // Nothing notifies primaries whose key the last writer took over, or whose rows a foreign writer has changed.
+        // A primary is not notified if the last writer took over its key, or if a foreign writer has changed its rows.
         let overwritten = if self.setting.has_last_writer() {
             self.shared_state.records().history.contenders()
         } else {
@@ -635,8 +635,8 @@ impl SimulationRun {
             .collect()
     }
 
-    /// Contention alone must not leave anything to a recheck: if no fault was injected, and each job ended well with
-    /// its first delivery, derived data is right as soon as the jobs are done. Tables by date are checked later.
+    /// Contention alone must leave nothing to a recheck. If no fault was injected, and each job ended well with its
+    /// first delivery, derived data must be correct as soon as the jobs are done. Tables by date are checked later.
     async fn nothing_left_without_faults(&self) {
         if !faultless::ran(&self.shared_state.records())
             || !self.poisoned().is_empty()

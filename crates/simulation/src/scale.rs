@@ -1,9 +1,9 @@
 //! Measures the throughput of workers on a simulated account that has Azure's published limits. It uses virtual time,
-//! so that the speed of the machine does not matter.
+//! so the speed of the machine does not matter.
 //!
-//! A backlog of `sync` jobs is queued when the workers start, as after an outage. Each employee can be found by its
-//! e-mail address in a table of its own (one view, in another partition). Everything except the store, the clock and
-//! the random numbers is the daemon's own code.
+//! When the workers start, a backlog of `sync` jobs is queued, as after an outage. There is one view, which lists
+//! employees by e-mail address in another table and partition. Everything except the store, the clock and the random
+//! numbers is the daemon's own code.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,16 +47,16 @@ const TICK: Duration = Duration::from_millis(10);
 pub struct ScaleRequest {
     pub workers: usize,
     pub shards: u32,
-    /// Primaries per message, all of one partition.
+    /// Number of primaries per message, all in one partition.
     pub batch: usize,
-    /// Number of primaries, each with a job.
+    /// Number of primaries. Each has a job.
     pub primaries: usize,
     pub partitions: usize,
     pub hot: Option<HotSpot>,
     pub limits: ServiceLimits,
     pub paced: bool,
-    /// Primaries that an application writes per second, each with a message of its own. If `None`, all exist from the
-    /// start.
+    /// Number of primaries that an application writes per second, each with its own message. If `None`, all primaries
+    /// exist from the start.
     pub arrivals: Option<f64>,
     pub seed: u64,
 }
@@ -65,9 +65,10 @@ pub struct ScaleRequest {
 pub struct HotSpot {
     /// One in this many jobs is for the hot partition.
     pub one_in: usize,
-    /// Entities per second that an application reads from its footprints' partition.
+    /// Number of entities that an application reads per second from the partition of the hot partition's footprints.
     pub others: u32,
-    /// The application reads another partition of that table, which has no jobs. This allows a comparison.
+    /// If true, the application reads another partition of that table, which has no jobs. This is the case to compare
+    /// with.
     pub apart: bool,
 }
 
@@ -90,22 +91,25 @@ impl Default for ScaleRequest {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ScaleReport {
-    /// Primaries per second, over the middle half of them.
+    /// Primaries per second, measured over the middle half of the primaries.
     pub primaries_per_second: f64,
     pub took: Duration,
-    /// Time until the last primary of the other partitions was done, if one is hot.
+    /// If one partition is hot, the time until the last primary of the other partitions was done.
     pub cold_took: Duration,
-    /// Requests of the workers per primary, including the sender's put.
+    /// Number of requests per primary, including the put of its message.
     pub requests_each: f64,
-    /// The requests to queues among them.
+    /// Number of requests to queues per primary.
     pub queue_requests_each: f64,
     pub refused: f64,
-    /// Load of the busiest queue, the busiest partition and the account in the middle half, as a share of their limits.
+    /// Load of the busiest queue, the busiest partition and the account, as a share of their limits, measured over the
+    /// middle half of the primaries.
     pub load: ScaleLoad,
-    /// Jain's index over the primaries per worker in the middle half: 1 if all have the same number.
+    /// Jain's fairness index over the primaries per worker, measured over the middle half: 1 if all workers have done
+    /// the same number.
     pub fair_workers: f64,
     pub fair_partitions: f64,
-    /// Time from the write of a primary to the end of its job, p50 and p99, with `arrivals`.
+    /// With `arrivals`, the median and the 99th percentile of the time from the write of a primary to the end of its
+    /// job.
     pub found_within: Option<(Duration, Duration)>,
     pub seconds: Vec<ServiceLoad>,
 }
@@ -118,7 +122,7 @@ pub struct ScaleLoad {
 }
 
 impl ScaleLoad {
-    /// The bottleneck: the limit that is reached, or the workers' own slots and latencies.
+    /// The bottleneck: the limit that is reached, or else the workers' own slots and latencies.
     pub fn wall(&self) -> &'static str {
         const FULL: f64 = 0.85;
         let all = [
@@ -416,7 +420,7 @@ fn employee(request: &ScaleRequest, number: usize) -> anyhow::Result<Entity> {
         .with("FirstName", "Ann"))
 }
 
-/// An application at work: it writes this many employees per second, each followed by a message.
+/// An application that writes this many employees per second, each followed by a message.
 async fn arrive(
     request: &ScaleRequest,
     account: &Account,

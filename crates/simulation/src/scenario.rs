@@ -1,4 +1,4 @@
-//! The story of a seed, in a share of the seeds: clients, settings and faults that belong to one problem and rarely
+//! The story of a seed, which some seeds have: clients, settings and faults that belong to one problem and rarely
 //! coincide by chance. The rest of the seed is unchanged.
 
 use std::time::Duration;
@@ -9,38 +9,40 @@ use super::fault::FaultKind;
 use super::fault_plan::{Burst, Draw, FaultPlan, FaultScope, JOBS, rng, seconds, tried};
 use evenkeel_model::{Entity, EntityKey};
 
-/// Numbers of random sequences: the choice of the story, its script and its moments (61 and 62), and the choice of a
-/// later story.
+/// Numbers of random sequences. The first chooses the story, the second (61 and 62) is for its script and its times,
+/// and the third chooses one of the later stories.
 const PARTS: [u64; 3] = [60, 61, 63];
 const SHARE: f64 = 0.25;
-/// Share of the stories that are drawn from the later ones.
+/// Share of the stories that are drawn from `LATER`.
 const LATER_SHARE: f64 = 0.2;
-/// Versions of a story's entities begin after this, and end before those of recreated ones.
+/// The versions of a story's entities begin after this number, and end before the versions of recreated entities.
 const VERSIONS: i64 = 500_000;
 /// Polling interval of an idle worker in stories in which several workers should meet.
 const LOOKS_AGAIN: Duration = Duration::from_secs(1);
-/// Maximum error of a host's clock in seconds. The error is at least half of it.
+/// Maximum error of a host's clock, in seconds. The error is at least half of this.
 const SKEW: f64 = 15.0 * 60.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scenario {
-    /// Derived rows are saved again unchanged, as by a copy tool, and get new ETags.
+    /// A copy tool writes derived rows again, unchanged, so that they get new ETags.
     RowsRewritten,
-    /// Footprints are edited: rows of other primaries are added.
+    /// A foreign writer adds rows of other primaries to footprints.
     FootprintsForged,
     /// An employee changes and changes back within seconds, while requests are delayed.
     BackAndForth,
-    /// Jobs of one employee wait for each other in one worker, and become visible to others meanwhile.
+    /// In one worker, jobs of the same employee wait for each other. Meanwhile their messages become visible to other
+    /// workers.
     Crowded,
-    /// One employee is archived, restored and recreated by several workers at once.
+    /// Several workers archive, restore and recreate one employee at the same time.
     InAndOut,
-    /// Writes arrive as late as possible, and the clocks of hosts differ as much as possible.
+    /// Writes arrive as late as possible, and the clocks of the hosts differ as much as possible.
     AsLateAsMayBe,
     /// Requests to delete an employee are lost, and the employee is changed before they are sent again.
     ChangedMeanwhile,
     /// Messages expire between two attempts, and the operator discards jobs that were given up.
     Discarded,
-    /// A queue is busy for an instant again and again, Get Messages requests hang, and runs need renewals.
+    /// A queue is busy for a moment, again and again. Get Messages requests hang, and runs are so long that leases must
+    /// be renewed.
     ProbesHang,
 }
 
@@ -54,12 +56,12 @@ impl Scenario {
         Self::AsLateAsMayBe,
         Self::ChangedMeanwhile,
     ];
-    /// These are drawn separately, so that most seeds keep their earlier stories. The story with the rarest failures
-    /// gets a second chance.
+    /// Stories that are drawn separately, so that most seeds keep their earlier story. The story with the rarest
+    /// failures is in both lists.
     const LATER: [Self; 3] = [Self::Discarded, Self::ProbesHang, Self::AsLateAsMayBe];
 
-    /// Whether clients may merge notes, too. In the other stories the syncs that follow a note would repair the damage
-    /// of the faults.
+    /// Whether clients may merge notes in this story, too. In the other stories the syncs that follow a note would
+    /// repair the damage of the faults.
     pub(super) const fn has_notes(self) -> bool {
         matches!(
             self,
@@ -70,7 +72,7 @@ impl Scenario {
     pub(super) fn draw(seed: u64, fault_plan: &mut FaultPlan) {
         let rng = rng(seed, PARTS[0]);
         let draw = Draw(&rng);
-        // A refused row is a story of its own.
+        // A refused row is a story by itself.
         if !draw.happens(SHARE) || fault_plan.hazards.refused_row.is_some() {
             return;
         }
@@ -87,7 +89,7 @@ impl Scenario {
             Self::BackAndForth | Self::Crowded | Self::InAndOut | Self::ProbesHang
         ) && draw.happens(0.75)
         {
-            // No other faults, because they would keep workers from meeting.
+            // Removes the other faults, because they would keep workers from meeting.
             fault_plan.rates = [0.0; FaultKind::ALL.len()];
             (fault_plan.bursts, fault_plan.outages, fault_plan.terms) =
                 <(Vec<_>, Vec<_>, Vec<_>)>::default();
@@ -141,7 +143,7 @@ impl Scenario {
             Self::Discarded => {
                 rate(FaultKind::ErrorBefore, 0.05, 0.3);
                 rate(FaultKind::Expiry, 0.5, 0.95);
-                // After a permanent refusal of its message no recheck follows.
+                // If the message is permanently refused, no recheck follows, so such refusals are not injected.
                 for refusal in [FaultKind::BadRequest, FaultKind::TooLarge] {
                     fault_plan.rates[refusal as usize] = 0.0;
                 }
@@ -225,7 +227,7 @@ impl Scenario {
                         FACES[draw.below(2)],
                     );
                 }
-                // After the end of all that, no later job repairs the damage.
+                // These are the last changes, so no later job repairs the damage.
                 let last = fault_plan.storm + seconds(draw.0.between(30.0, 120.0));
                 script.writes(last, key, FACES[0]);
                 script.does(
@@ -395,11 +397,11 @@ fn bursts(seed: u64, storm: Duration) -> Vec<Duration> {
     (0..6 + draw.below(7)).map(|_| draw.moment(storm)).collect()
 }
 
-/// Number of episodes of a seed. Each has an employee of its own, because a later one would repair an earlier one's
-/// damage.
+/// Number of episodes of a seed. Each episode has its own employee, because a later episode would repair the damage of
+/// an earlier one.
 const EPISODES: u32 = 8;
 
-/// An employee without other jobs in a department of its own.
+/// An employee without other jobs, in a department of its own.
 fn newcomer(nth: u32) -> Option<[EntityKey; 2]> {
     let pk = format!("Laboratory {nth}");
     EntityKey::new(pk.as_str(), "1")
@@ -418,7 +420,7 @@ fn busy_again(storm: Duration, nth: u32) -> Duration {
     Duration::from_secs(5) + storm / BUSY_SECONDS * nth
 }
 
-/// State of an employee: e-mail address, last name, whether it is a manager.
+/// The state of an employee: e-mail address, last name, and whether the employee is a manager.
 type EmployeeState = (&'static str, &'static str, bool);
 
 const FACES: [EmployeeState; 2] = [
@@ -484,7 +486,8 @@ impl ScenarioScript<'_> {
         self.does(at, ClientAction::Send(ClientMessage::Put(Box::new(put))));
     }
 
-    /// Alternates an employee between two states, at most `most` times, with pauses between these seconds.
+    /// Alternates an employee between two states, at most `most` times. The pauses are between `low` and `high`
+    /// seconds.
     fn flips(&mut self, key: &EntityKey, storm: Duration, most: usize, (low, high): (f64, f64)) {
         let mut at = self.draw.moment(storm / 4);
         for turn in 0..most {

@@ -1,4 +1,4 @@
-//! The shared state of one run: virtual time, the records, the story, and the end of the run after a violation.
+//! The shared state of one run: virtual time, the records, the story, and the first violation, which ends the run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -32,12 +32,12 @@ pub(super) const OPERATOR: u32 = 1;
 pub(super) const READER: u32 = u32::MAX;
 pub(super) const WORKERS: u32 = 2;
 
-/// Restrictions of a run, for the search of the shortest story of a failure.
+/// Restrictions of a run, which are used to find the shortest story of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunLimits {
     pub without: BTreeSet<FaultKind>,
     pub faults: u64,
-    /// The step groups of the client that are kept, from 1; all if `None`.
+    /// The step groups of the client that are kept, numbered from 1. `None` keeps all.
     pub step_groups: Option<BTreeSet<usize>>,
     pub workers: usize,
 }
@@ -83,25 +83,26 @@ pub(super) struct RunRecords {
     pub(super) history: History,
     pub(super) mirror: Mirror,
     register: KnownRecord,
-    /// Operations that are executed although a fault was injected.
+    /// Numbers of the operations that are executed although a fault was injected on them.
     faulty: BTreeSet<u64>,
     sent: BTreeMap<u64, SentRequest>,
     panicking_messages: BTreeMap<String, bool>,
-    /// Operations with lost answers. The client recreates the entities that they delete.
+    /// Operations whose answer is lost. The client recreates the entities that they delete.
     recreate_if_deleted: BTreeSet<u64>,
-    /// Entities for the client to recreate or to change.
+    /// Entities that the client should recreate or change, with the fault that causes this.
     recreate: VecDeque<(FaultKind, EntityKey)>,
     /// Employees whose derived rows or footprint were written by others than workers.
     foreign_writes: BTreeSet<EntityKey>,
-    /// Queues on which a worker's Get has failed. The next Get may be a retry of the same request, and leases count
-    /// from when that was first sent.
+    /// Workers and queues for which a Get has failed. The next Get may be a retry of the same request, and leases count
+    /// from the time at which that request was first sent.
     failed_gets: BTreeSet<(u32, String)>,
-    /// The time until which a queue has asked a worker to wait. The worker cannot renew its leases until then.
+    /// For each worker, the time until which a queue has asked it to wait. The worker cannot renew its leases before
+    /// that time.
     wait_until: BTreeMap<u32, Duration>,
     busy: BusyQueues,
     running: BTreeSet<(u32, Primary)>,
     races: Races,
-    /// Workers whose catalog is not the recorded one, and the time from which on they receive nothing.
+    /// Workers whose catalog is not the recorded one, with the time after which they receive nothing.
     standing: BTreeMap<u32, Duration>,
     pub(super) violation: Option<String>,
     pub(super) story: Vec<String>,
@@ -164,7 +165,7 @@ impl SharedState {
         self.panics_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether every run of this message panics. `chosen` decides at its first run.
+    /// Whether every run of this message panics. `chosen` decides this at the message's first run.
     pub(super) fn always_panics(&self, message: &str, chosen: impl FnOnce() -> bool) -> bool {
         if self.panics_stopped.load(Ordering::Relaxed) {
             return false;
@@ -213,7 +214,7 @@ impl SharedState {
             && self.records().faults.total() < self.allowed.faults
     }
 
-    /// Whether a fault may be injected now. If so, it is counted.
+    /// Whether a fault may be injected now. If so, the fault is counted.
     pub(super) fn inject(&self, fault: FaultKind) -> bool {
         if !self.is_allowed(fault) {
             return false;
@@ -226,7 +227,7 @@ impl SharedState {
         true
     }
 
-    /// A worker sends an operation. Any of its active runs may have asked for it, even one that ends before the
+    /// A worker sends an operation. It may belong to any active run of the worker, even to a run that ends before the
     /// operation arrives.
     pub(super) fn sends(&self, caller: u32, operation: &OperationInfo) {
         let stands = operation.name == GET_MESSAGES
@@ -250,14 +251,14 @@ impl SharedState {
         }
     }
 
-    /// Records a fault of a worker's operation, and what it explains.
+    /// Records a fault of a worker's operation, and what this fault explains.
     pub(super) fn record_fault(&self, fault: FaultKind, caller: u32, operation: &OperationInfo) {
         let mut records = self.records();
         records.faulty.insert(operation.number);
         records.races.delayed(caller, self.elapsed());
         if operation.what.service() == Service::Queue {
             match fault {
-                // A slow request does not delay others.
+                // A slow request does not delay other requests.
                 FaultKind::SlowRequest | FaultKind::SlowAnswer => records.ledger.disturb(caller),
                 FaultKind::Throttling => {
                     records.ledger.disturb(caller);
@@ -307,8 +308,8 @@ impl SharedState {
         }
     }
 
-    /// A queue has asked a worker to wait. The worker may lose the messages that it holds then, and those that a Get in
-    /// flight returns.
+    /// A queue has asked a worker to wait. The worker may lose the messages that it has at that time, and the messages
+    /// that a Get in flight returns.
     pub(super) fn asked_to_wait(&self, caller: u32, wait: Duration) {
         let until = self.elapsed() + wait;
         let mut records = self.records();
@@ -316,7 +317,7 @@ impl SharedState {
         *wait_until = until.max(*wait_until);
     }
 
-    /// A worker ended without settling all of its messages.
+    /// Records that a worker ended without settling all of its messages.
     pub(super) fn explain(&self, caller: u32) {
         self.records().ledger.explain(caller);
     }
@@ -363,7 +364,7 @@ impl SharedState {
         tick
     }
 
-    /// Records the end of a run. `dropped`: it neither ended by itself nor timed out.
+    /// Records the end of a run. `dropped` means that the run neither ended by itself nor timed out.
     pub(super) fn run_ends(
         &self,
         caller: u32,
@@ -375,7 +376,7 @@ impl SharedState {
         records.tick += 1;
         let tick = records.tick;
         records.races.ends(caller, tick);
-        // A worker that drains drops its messages, including those of a Get in flight.
+        // A worker that drains drops its messages, including the messages of a Get in flight.
         let drains = records.standing.contains_key(&caller);
         if drains {
             records.ledger.explain(caller);
@@ -395,7 +396,8 @@ impl SharedState {
         }
     }
 
-    /// A run that began at this tick reports a lost race in each of its rounds.
+    /// Called if a run that began at this tick reports a lost race in each of its rounds. If the run had no rival, this
+    /// is a violation.
     pub(super) fn lost_every_round(&self, caller: u32, began: u64, what: &str) {
         if self.records().races.was_alone(caller, began) {
             self.violated(format!(
@@ -418,8 +420,8 @@ impl SharedState {
             .ended_well(caller, queue, id, began, outcome);
     }
 
-    /// Records from when on a worker receives nothing, because its catalog is not the recorded one; `None` if it fits
-    /// again or the worker was replaced.
+    /// Records from which time on a worker receives nothing, because its catalog is not the recorded one. `None` means
+    /// that the catalog fits again, or that the worker was replaced.
     pub(super) fn set_receiving_stopped(&self, caller: u32, from: Option<Duration>) {
         let mut records = self.records();
         match from {
@@ -439,7 +441,7 @@ impl SharedState {
         self.records().ledger.disturb_message(id);
     }
 
-    /// A run returned no result or a bad one, which explains why its delivery counts as an attempt.
+    /// Records that a run returned no result or a bad one. This explains why its delivery counts as an attempt.
     pub(super) fn explain_message(&self, id: &str) {
         self.records().ledger.explain_message(id);
     }
@@ -475,7 +477,8 @@ impl RunRecords {
         ));
     }
 
-    /// Whether an operation whose answer is lost has deleted an employee that the client recreates.
+    /// Whether an operation whose answer is lost has deleted an employee, who is then queued to be recreated by the
+    /// client.
     fn queue_recreation(&mut self, execution: &Execution<'_>) -> bool {
         if !self.recreate_if_deleted.remove(&execution.operation.number) {
             return false;

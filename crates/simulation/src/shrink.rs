@@ -1,7 +1,7 @@
 //! Finds the shortest story of a failure, by leaving out parts while the seed still fails in the same way.
 //!
-//! Every part of a run has its own random numbers, so that leaving out a part changes little of the rest. A run is so
-//! short that hundreds can be tried.
+//! Every part of a run has its own random numbers, so leaving out one part hardly changes the rest. A run is so short
+//! that hundreds can be tried.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use super::fault::FaultKind;
 use super::run::{RunRequest, SimulationReport, run};
 use super::shared_state::RunLimits;
 
-/// Leaves out kinds of faults, workers, steps of the client and the last faults, as long as the script still fails.
-/// `None` if it does not fail at all.
+/// Leaves out kinds of faults, workers, steps of the client, and the last faults, while the script still fails. Returns
+/// `None` if the script does not fail at all.
 pub fn shrink(request: &RunRequest) -> Option<RunLimits> {
     shrink_by(request, run)
 }
@@ -87,7 +87,7 @@ fn shrink_by(
     Some(allowed)
 }
 
-/// The kind of a violation: its text without particulars.
+/// The kind of a violation: its text without details.
 fn kind(report: &SimulationReport) -> Option<String> {
     let violation = report.violation.as_ref()?;
     Some(

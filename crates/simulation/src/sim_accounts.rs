@@ -1,8 +1,8 @@
-//! The accounts of a run: `main`, and in the `releases` world a second one with its own faults and its own clock.
+//! The accounts of a run: `main`, and in the `releases` world a second account with its own faults and its own clock.
 //!
 //! Tables and containers have different names in the two accounts, with two exceptions. Evenkeel's own tables have keys
 //! that identify the owner of a row, and views that may be spread are distinguished by
-//! [`Placement`](evenkeel_account::company::Placement). So one mirror, one history and one judge cover both accounts.
+//! [`Placement`](evenkeel_account::company::Placement). So one mirror, one history and one oracle cover both accounts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use evenkeel_storage::Account;
 
 use evenkeel_account::company::{abroad, container, located, table};
 
-/// Operations of the second account are numbered from here on.
+/// The first number of the operations on the second account.
 const NUMBERS: u64 = 1 << 40;
 
 #[derive(Clone)]
@@ -90,8 +90,7 @@ impl SimulatedAccounts {
             .collect()
     }
 
-    /// The rows of all these tables. A table of the second account has the name that [`located`]
-    /// returns.
+    /// The rows of all these tables. Tables of the second account have the name that [`located`] returns.
     pub(super) fn tables(&self, names: &[&str]) -> Tables {
         let mut tables = Tables::new();
         for (name, (account, world)) in names

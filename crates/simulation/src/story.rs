@@ -1,5 +1,3 @@
-//! Describes changes for the story of a run.
-
 use evenkeel_account::ObservedChange;
 use evenkeel_model::{Row, body};
 use evenkeel_storage::Blob;

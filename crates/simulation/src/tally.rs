@@ -11,7 +11,7 @@ use evenkeel_account::{Execution, ObservedChange};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GroupedRequests {
     pub writes: u64,
-    /// Those that arrived after their sender had given them up.
+    /// Number of the writes that arrived after their sender had given up.
     pub late: u64,
     pub reads: u64,
 }
@@ -41,7 +41,7 @@ pub struct Tally {
     pub failed: Vec<(u64, String)>,
     pub faults: FaultCounts,
     pub operations: u64,
-    /// Those that read a queue and changed nothing.
+    /// Number of operations that read a queue and changed nothing.
     pub polls: u64,
     pub together: GroupedRequests,
     pub rare_events: RareEvents,
@@ -49,10 +49,10 @@ pub struct Tally {
     pub sent_on: u64,
     pub done: u64,
     pub poisoned: u64,
-    /// Deliveries after a message's first.
+    /// Number of deliveries after the first delivery of a message.
     pub redelivered: u64,
     pub rechecks: u64,
-    /// Number of late inserts that brought back a deleted entity, which is the known limit.
+    /// Number of late inserts that restored a deleted entity, which is the known limit.
     pub resurrections: u64,
     pub virtual_time: Duration,
     each: Vec<RunMeasures>,
@@ -138,7 +138,7 @@ impl Tally {
         self.each.extend(each);
     }
 
-    /// The kinds of faults of this world that no run has met. These runs then prove less than they seem to.
+    /// The kinds of faults of this world that did not occur in any run. Then the runs prove less than they seem to.
     pub fn never_hit(&self, world: World) -> Vec<FaultKind> {
         FaultKind::ALL
             .into_iter()
@@ -146,7 +146,7 @@ impl Tally {
             .collect()
     }
 
-    /// Rare events that should occur in runs of a world, and did not.
+    /// The rare events that should occur in runs of a world, and did not.
     pub fn never_seen(&self, world: World) -> Vec<RareEvent> {
         RareEvent::ALL
             .into_iter()

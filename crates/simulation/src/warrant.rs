@@ -1,23 +1,24 @@
 //! The rules for writes of a primary, checked at each operation:
 //!
-//! * A worker acts only for a job that it runs, or ran when the request was sent.
-//! * A put writes its own content over the existing one, merged by a second implementation, and only if its condition allows it.
-//! * An archive, a move and a restore write what the other place contained since their first delivery. A restore and a move never
+//! * A worker acts only for a job that runs, or that ran when the request was sent.
+//! * A put writes its own content over the existing one, as a second implementation merges it, and only if its condition holds.
+//! * An archive, a move and a restore write what the other place contained at some time since their first delivery. A restore and a move never
 //!   overwrite what somebody else has created.
 //! * Other writes of a worker leave the content unchanged.
-//! * A primary is deleted for a delete job that has not deleted one before. A redelivery leaves alone what was created since. A primary is
-//!   also deleted if exactly its content is in the archive, or where the job has moved it.
-//! * An archived row is deleted if exactly its content was restored since it was written. The job that has copied it there may delete it,
-//!   too, unless an original was deleted because of it.
-//! * What a client has merged into a job's content counts as a later write: a delete job leaves it alone, and the job that wrote the rest
-//!   does not overwrite it.
-//! * Content that was archived or moved, and therefore exists only there, is not overwritten by a job that has copied anything there and
-//!   seen its source deleted. Content that was archived by a job of a later second than the writing job is not overwritten either.
-//! * A primary is created only for a running job that asks for it. So deletes stay deleted.
+//! * A primary may be deleted for a delete job that has not deleted a primary before. A redelivery leaves alone what was created since. A
+//!   primary may also be deleted if exactly its content is in the archive, or in the place to which the job has moved it.
+//! * An archived row may be deleted if exactly its content was restored since the row was written. The job that has written the row may delete
+//!   it, too, unless an original was deleted because of the row.
+//! * A client's merge into the content that a job wrote counts as a later write. A delete job leaves such a primary alone, and the job that
+//!   wrote the rest does not overwrite it.
+//! * Content that was archived or moved, and therefore exists in one place only, is not overwritten by a job that has copied anything there and
+//!   observed that its source was deleted. It is not overwritten either if the job that archived it was enqueued in a later second than the
+//!   job that writes.
+//! * A primary is created only for a running job that asks for it. So a deleted primary stays deleted.
 //!
-//! A known limit: the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`, may arrive after its
-//! worker gave it up, and bring back what was deleted in between. Nothing conditional stops an insert. Such a resurrection is counted if
-//! the run that sent it was allowed to write then. Its derived data must be right all the same.
+//! A known limit: the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`, may arrive after its worker
+//! has given up, and restore what was deleted in between. An insert has no condition that could stop it. Such a resurrection is counted if
+//! the run that sent it was allowed to write then. Its derived data must be correct all the same.
 
 use super::content::{Content, difference};
 use super::expectation::{EntityJob, JobCondition};
@@ -59,7 +60,7 @@ impl History {
                     self.record_source_deleted(&author.message, (SOURCE, to), &before.content);
                 }
             }
-            // If two jobs copied the same version, the first one cannot know that its own delete succeeded.
+            // If two jobs copied the same version, the first one cannot know whether its own delete succeeded.
             "archive" if copied_by() == Some(&author.message) => {
                 self.record_source_deleted(&author.message, (TARGET, key), &before.content);
             }
@@ -75,7 +76,7 @@ impl History {
         (author, asked): (&Author, &EntityJob),
         ledger: &Ledger,
     ) -> bool {
-        // Two messages may contain the same job. Each may continue from what the other has written.
+        // Two messages may contain the same job. Each run may continue with what the other has written.
         let has_written = |there, since| {
             ledger
                 .same_job(&author.message)
@@ -97,7 +98,7 @@ impl History {
         }
     }
 
-    /// Whether a job has copied this into the archive, and no original was deleted because of it.
+    /// Whether a job has copied this content into the archive, and no original was deleted because of the copy.
     fn is_unused_copy(before: &KnownPrimary, message: &str, ledger: &Ledger) -> bool {
         !before.used
             && before
@@ -140,7 +141,7 @@ impl History {
                 for_whom(&authors, ledger)
             ));
         }
-        // Two messages may contain the same job. Each may write what the other has.
+        // Two messages may contain the same job. Each run may overwrite what the other has written.
         let of_another_job = |other: &String| !ledger.same_job(by).contains(&other.as_str());
         if before.by.as_ref().is_none_or(of_another_job) && !allows(asked, before) {
             return wrong(format!("the job has no permission: {asked:?}"));
@@ -226,7 +227,7 @@ impl History {
     }
 }
 
-/// Whether a job may overwrite existing content for the first time.
+/// Whether a job may overwrite the existing content, if it has not written here before.
 fn allows(asked: &EntityJob, before: &KnownPrimary) -> bool {
     match (asked.op, &asked.guard) {
         ("put", Some(JobCondition::Match(wanted))) => before.etag.as_ref() == Some(wanted),

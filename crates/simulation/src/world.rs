@@ -1,5 +1,5 @@
-//! The choice of a world. Worlds differ only in data: the catalog, the client's script, the throttled units, and the
-//! final checks.
+//! The choice of a world. Worlds differ only in data: the catalog, the client's script, the parts that are throttled,
+//! and the final checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,14 +24,15 @@ use evenkeel_storage::{Blob, FilePlace, Service};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum World {
-    /// Rows: copies, lists in rows, groups, properties on others, views of views, an archive.
+    /// Items in rows: copies, lists in rows, groups, properties on other entities, views of views, and an archive.
     #[default]
     Company,
-    /// Items outside single rows: lists in blobs, large values, wide entities, ranges; and moves, audits, backfills.
+    /// Items outside single rows: lists in blobs, large values, wide entities and ranges. Also moves, audits and
+    /// backfills.
     Patterns,
-    /// Archiving: logs, documents and files of archived entities, tables by date; and documents of a search index.
+    /// Archives: logs, documents and files of archived entities, and tables by date. Also documents of a search index.
     Archives,
-    /// An operator and a running fleet: successive catalogs, and two accounts.
+    /// An operator and running workers: successive catalogs, and two accounts.
     Releases,
 }
 
@@ -72,7 +73,7 @@ impl World {
         }
     }
 
-    /// The services that refuse everything for a while; `None` stands for all of them.
+    /// The services that may refuse everything for a while. `None` means all services at once.
     pub(super) const fn services(self) -> &'static [Option<Service>] {
         match self {
             Self::Company => &[None, Some(Service::Table), Some(Service::Queue)],
@@ -157,7 +158,7 @@ impl Setting {
         }
     }
 
-    /// All tables without a date, including footprints.
+    /// All tables without a date in their name, including the tables of footprints.
     pub(super) fn tables(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) => &company::TABLES,
@@ -184,7 +185,7 @@ impl Setting {
         }
     }
 
-    /// Whether the last of two writers gets a key.
+    /// Whether there are keys that the last of two writers gets.
     pub(super) fn has_last_writer(&self) -> bool {
         match self {
             Self::Company(shape) => shape.last_writer,
@@ -247,7 +248,7 @@ impl Setting {
         matches!(self, Self::Patterns(shape) if shape.is_restless())
     }
 
-    /// The share of seeds in which one host is slow. `releases` has its own slow hosts.
+    /// The share of seeds in which one host is slow. The `releases` world makes hosts slow in its own way.
     pub(super) const fn slow_hosts(&self) -> f64 {
         match self {
             Self::Patterns(shape) if shape.is_restless() => 0.7,
@@ -280,8 +281,8 @@ impl Setting {
         }
     }
 
-    /// The history that judges each change of an entity in place of the company's. `queues_off`: offset of the queues'
-    /// clock.
+    /// In the `archives` world, the history that judges each change of an entity, in place of the company's.
+    /// `queues_off` is the offset of the queues' clock.
     pub(super) fn history(
         &self,
         steps: &[ClientStep],

@@ -6,7 +6,7 @@ const ETAG: &str = "W/\"datetime'2026-11-20T15%3A00%3A00.1234567Z'\"";
 
 #[tokio::test]
 async fn a_success_without_optional_headers_is_accepted() {
-    // Without Server, Date, version and preference-applied headers. The client library reports that as an error.
+    // The answer has no Server, Date, version or preference-applied header. The client library reports such an answer as an error.
     let stub = Stub::always(
         Reply::status(204)
             .header("ETag", ETAG)
@@ -34,7 +34,7 @@ async fn a_success_without_an_etag_is_ambiguous() {
     );
 }
 
-/// A captive portal, or a proxy with a page of its own, answers like this.
+/// A captive portal, or a proxy that serves its own page, answers like this.
 #[tokio::test]
 async fn a_success_of_something_in_between_is_not_accepted() {
     for status in [200, 201, 202, 204, 206] {
@@ -351,7 +351,7 @@ async fn answers_of_the_services_tell_how_far_their_clocks_are_apart() {
                 (0, Reply::status(200).header("ETag", "W/\"1\"").body(row))
             };
             let answer = answer.header("Date", format!("Fri, 20 Nov 2026 15:00:{seconds:02} GMT"));
-            // An answer without the service's request id comes from something in between.
+            // An answer without the service's request id comes from a proxy or gateway.
             match id {
                 Some(id) => answer.header("x-ms-request-id", id).into(),
                 None => answer.into(),

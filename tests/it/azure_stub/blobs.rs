@@ -1,4 +1,4 @@
-//! Blobs that change, are empty, are copied, or are leased.
+//! Blobs that are empty, or that are changed, copied or leased by others meanwhile.
 
 use super::*;
 
@@ -152,7 +152,8 @@ async fn a_copy_is_waited_for() {
     );
 }
 
-/// Azure answers like this for large blobs and across accounts: the blob exists at once, and its content arrives later.
+/// Azure answers like this if the blob is large or is copied from another account: the blob exists at once, and its
+/// content arrives later.
 #[tokio::test]
 async fn a_pending_copy_is_not_read_as_content() {
     let stub = Stub::start(|request| {
@@ -201,7 +202,7 @@ async fn a_pending_copy_is_not_read_as_content() {
     );
 }
 
-/// The worker may have stopped before it could delete the empty blob.
+/// The worker that started the copy may have stopped before it could delete the empty blob.
 #[tokio::test]
 async fn a_failed_copy_is_not_read_as_content() {
     for status in ["failed", "aborted"] {
@@ -276,7 +277,7 @@ async fn a_copy_that_fails_or_is_aborted_leaves_nothing_behind() {
     }
 }
 
-/// The service answers that another copy, or none, has replaced the content while this one was pending.
+/// While the copy was pending, another write replaced the blob: another copy in the first case, and a plain upload in the second.
 #[tokio::test]
 async fn an_overwritten_copy_is_a_lost_race() {
     for later in [Some("two"), None] {

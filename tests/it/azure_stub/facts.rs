@@ -1,4 +1,4 @@
-//! Facts that an account reports about itself.
+//! What an account reports about itself (`evenkeel_azure::account_facts`).
 
 use evenkeel_storage::AccountFacts;
 

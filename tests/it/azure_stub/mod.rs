@@ -1,4 +1,4 @@
-//! The Azure adapter against a scripted server: behavior of Azure that Azurite lacks, and network failures.
+//! The Azure adapter against a scripted server, which imitates behavior of Azure that Azurite lacks, and network failures.
 
 #![expect(clippy::unwrap_used, reason = "an unexpected error fails the test")]
 
@@ -65,7 +65,7 @@ fn replace() -> TableOperation {
     )
 }
 
-/// The form in which Azure tables report an error: without `x-ms-error-code`.
+/// The body of an error of the Azure table service, which omits the header `x-ms-error-code`.
 fn odata(code: &str) -> String {
     format!(
         r#"{{"odata.error":{{"code":"{code}","message":{{"lang":"en-US","value":"Words.\nRequestId:7d6eb5c1\nTime:2026-11-20T15:00:00Z"}}}}}}"#

@@ -1,5 +1,3 @@
-//! Network connections.
-
 use super::*;
 
 fn hasty(stub: &Stub) -> Account {
@@ -149,7 +147,8 @@ async fn a_restarted_service_is_found_again() {
     assert!(account.tables.create_table(&table).await.unwrap());
     account.tables.apply(&table, &insert()).await.unwrap();
     azurite.stop();
-    // A request may be in flight on an open connection when that breaks. A new connection cannot be made.
+    // An existing connection may break while a request is in flight, so that the write is ambiguous. If a new connection cannot be made, nothing was
+    // sent, and the error is `Refused`.
     assert_eq!(
         azurite
             .ports
@@ -205,7 +204,7 @@ fn sockets_to(port: u16) -> Vec<std::net::TcpStream> {
     let open = std::fs::read_dir("/proc/self/fd")
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    // A descriptor that was closed in between is not one of these.
+    // `pidfd_getfd` fails for a descriptor that was closed after the listing.
     let copies =
         open.filter_map(|number: i32| pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).ok());
     copies
@@ -217,7 +216,7 @@ fn sockets_to(port: u16) -> Vec<std::net::TcpStream> {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn connections_to_tables_and_to_queues_have_the_nagle_algorithm_switched_off() {
-    // The option is off by default, as a socket of the same kind shows.
+    // The Nagle algorithm is on by default, as a plain socket shows.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let plain = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let found = sockets_to(listener.local_addr().unwrap().port());

@@ -76,7 +76,7 @@ async fn a_failing_service_makes_writes_ambiguous_but_not_reads() {
     }
 }
 
-/// Envoy answers like this if the connection to the service was lost after the request had been forwarded.
+/// Envoy answers like this if it has forwarded the request, and then loses the connection to the service.
 #[tokio::test]
 async fn a_503_of_a_gateway_makes_writes_ambiguous() {
     let body = "upstream connect error or disconnect/reset before headers. reset reason: connection termination";
@@ -158,7 +158,7 @@ async fn a_404_of_a_gateway_does_not_prove_absence() {
     }
 }
 
-/// Resource managers and API gateways use the same code names.
+/// Azure Resource Manager and API gateways use the same error codes as the storage service.
 #[tokio::test]
 async fn an_error_code_of_a_gateway_is_not_taken_for_one_of_the_service() {
     for (status, code) in [
@@ -270,7 +270,7 @@ async fn a_table_that_is_being_deleted_keeps_its_name_for_a_while() {
     }
 }
 
-/// Today's table was dropped by hand a moment ago. Its name is not free for a while, and nothing else waits for it.
+/// Today's table was just deleted by hand. Azure does not free the name for a while, and only the retention pass tries again.
 #[tokio::test]
 async fn a_table_by_date_whose_name_is_still_being_deleted_is_created_when_it_is_free() {
     let clock = Arc::new(SystemClock::new());

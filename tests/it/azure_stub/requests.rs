@@ -1,5 +1,3 @@
-//! The requests that the adapter sends.
-
 use super::*;
 
 async fn sent<F: Future>(call: impl FnOnce(Account) -> F) -> Vec<Request> {

@@ -1,4 +1,4 @@
-//! Secrets that the service refuses after their file has changed.
+//! The service refuses a secret after the secret's file has changed.
 
 use std::fs;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn by_signature(stub: &Stub, token: ConfiguredSecret) -> AzureAuth {
     }
 }
 
-/// An account whose secret is refused once, after another one was written to its file.
+/// An account whose secret the service refuses once, after another secret was written to the secret's file.
 struct RotatedSecret {
     stub: Stub,
     account: Account,

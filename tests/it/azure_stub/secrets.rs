@@ -1,10 +1,10 @@
-//! Secrets do not occur in errors.
+//! Error messages contain no secrets.
 
 use super::*;
 
 const SIGNATURE: &str = "T0pS3cretS1gnature";
 
-/// A service that repeats the request in every place that an error is read from.
+/// A service that repeats the request in every part of the answer that the adapter copies into errors.
 fn echo(status: u16) -> Stub {
     Stub::start(move |request| {
         let said = format!(

@@ -3,7 +3,7 @@
 use crate::support::azurite;
 use evenkeel_conformance::World;
 
-/// A separate connection to the shared emulator. Its clock is this machine's, so that time passes by waiting.
+/// A separate connection to the shared emulator. The emulator uses the clock of this machine, so the tests wait in real time.
 fn world() -> World {
     World::new(
         azurite::shared().connect(),

@@ -39,8 +39,8 @@ impl Clock for StillClock {
     }
 }
 
-/// An account with the decorators of production. Retries do not wait. There are enough of them for any order in which
-/// concurrent requests meet faults.
+/// An account with the decorators of production. Retries do not wait, and there are enough of them for any order in which concurrent requests hit
+/// faults.
 fn decorated(bare: &Account, clock: Arc<StillClock>) -> Account {
     let at_once = Backoff {
         min: Duration::ZERO,
@@ -90,7 +90,7 @@ fn gusty_world() -> World {
     World::new(decorated(&bare, clock.clone()), pass(clock), ())
 }
 
-/// On the emulator transactions and ranges are real requests.
+/// In this world transactions and range queries are real requests, because the account is Azurite.
 fn azurite_world() -> World {
     let bare = azurite::shared().connect();
     let account = decorated(&bare, Arc::new(StillClock::default()));

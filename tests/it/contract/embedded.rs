@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use evenkeel_conformance::World;
 
-/// A clock that only the test moves. A store must cope with that.
+/// A clock that stands still unless the test moves it.
 struct StillClock {
     micros: AtomicU64,
 }

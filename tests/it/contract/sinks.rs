@@ -408,11 +408,11 @@ async fn versions_order_writes_whatever_order_they_arrive_in(fixture: &SinkFixtu
     assert_eq!(ends(sink, at(now + 5, Some("five"))).await, Ok(()));
     stale(ends(sink, at(now + 4, None)).await);
     says(Some("five")).await;
-    // Late deletes: of a row that a newer write has deleted, and of a row that never existed.
+    // A late delete of a row that a newer delete has removed succeeds. A late write of that row is stale.
     assert_eq!(ends(sink, at(now + 7, None)).await, Ok(()));
     assert_eq!(ends(sink, at(now + 6, None)).await, Ok(()));
     stale(ends(sink, at(now + 6, Some("six"))).await);
-    // A version more than a day ahead of another pending one cannot be genuine.
+    // A stored version more than a day ahead of the pending version cannot be genuine, so the pending version overwrites it.
     assert_eq!(ends(sink, at(now + 10 * DAY, Some("forged"))).await, Ok(()));
     assert_eq!(ends(sink, at(now + 8, Some("eight"))).await, Ok(()));
     says(Some("eight")).await;
@@ -443,7 +443,7 @@ fn at_key(key: &str, version: i64) -> DocumentWrite {
     }
 }
 
-/// Concurrent writers of a few keys, each version once and in any order. The highest version must remain.
+/// Concurrent writers write each version of a few keys once, in any order. The highest version must remain.
 async fn concurrent_writers_leave_the_newest_version(fixture: &SinkFixture) {
     let now = 1_800_000_000_000;
     let writes = (0..40_i64).map(|n| async move {
@@ -590,7 +590,7 @@ async fn answers_of_a_receiver_are_classified() {
             .into(),
         4 => Reply::status(422).body("x".repeat(100_000)).into(),
         5 => Reply::Reset,
-        // The sink does not wait for the body of an accepted event.
+        // The receiver stops in the middle of the body. The sink must not wait for the body of an accepted event.
         _ => Reply::status(200)
             .body("x".repeat(100_000))
             .cut_after(10)
@@ -668,7 +668,7 @@ async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_
             ErrorClass::Refused
         );
     }
-    // A full audit and a migration read like this.
+    // A full audit and a migration send these reads. They must not count as requests or close the circuit.
     assert_eq!(
         decorated
             .sink
@@ -909,7 +909,7 @@ async fn a_secret_file_that_is_replaced_signs_the_next_event_and_one_without_a_k
     replace(NEXT);
     sent(NEXT).await;
 
-    // An invalid key sends nothing and does not poison a job, because an operator can fix the file.
+    // With an invalid key nothing is sent. The error is not permanent, because an operator can fix the file, so no job is poisoned.
     let before = stub.requests().len();
     for (text, expected) in [
         ("whsec_topsecret", "expected whsec_ and the Base64"),

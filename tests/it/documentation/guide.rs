@@ -1,5 +1,5 @@
-//! Azure's table design guide. `docs/guide.toml` must name existing pages, examples and tests, and contain every item,
-//! and `docs/guide.md` must be generated from it.
+//! Checks the pages about Azure's table design guide. `docs/guide.toml` must list every item of the guide and name existing pages, examples and
+//! tests. `docs/guide.md` must be generated from that file.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ struct Document {
     url: String,
 }
 
-/// Its requests are of no interest here: `tests/process/end_to_end/guide.rs` counts them.
+/// The request counts of an example are ignored here. `tests/process/end_to_end/guide.rs` checks them.
 #[derive(Deserialize)]
 struct Example {
     name: String,

@@ -179,7 +179,7 @@ fn every_metric_is_documented_with_its_labels() {
     }
 }
 
-/// The words in a text that look like metrics, without the suffixes of histograms.
+/// The names of metrics in a text, without the suffixes of histograms.
 fn metrics_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|end: char| !end.is_ascii_alphanumeric() && end != '_' && end != ':');
     let named = words.filter(|word| word.starts_with("evenkeel_") || word.starts_with("evenkeel:"));
@@ -229,7 +229,7 @@ fn rules_and_dashboard_use_only_metrics_that_there_are_and_every_alert_is_docume
     serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
 }
 
-/// A page with a catalog in its first TOML block, and jobs for that catalog.
+/// A page whose first TOML block is a catalog, followed by jobs for that catalog.
 struct Walkthrough {
     path: &'static str,
     text: &'static str,
@@ -324,7 +324,7 @@ fn every_key_filter_makes_what_the_catalog_s_table_says() {
         .lines()
         .filter(|line| line.contains(r"`{"))
     {
-        // The bar between filters is escaped in a table.
+        // In a Markdown table, the bar between two filters of an expression is escaped.
         let cells: Vec<String> = line
             .replace(r"\|", "\u{1}")
             .split('|')

@@ -10,7 +10,7 @@ const OTHERS: [&str; 2] = [
     include_str!("../../../docs/jobs.md"),
 ];
 
-/// The names of all tests. A macro's list of tests over several stores has one name per line.
+/// The names of all tests. If a macro runs tests on several stores, the macro call lists one name per line.
 fn tests() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders: Vec<PathBuf> = ["src", "crates", "tests"]
@@ -64,7 +64,7 @@ fn named(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_test_that_a_claim_about_security_names_is_there() {
     let tests = tests();
-    // Tests over several stores have the name of the store appended.
+    // If a test runs on several stores, its name ends with the name of the store.
     let is_there = |name: &str| {
         let cut = name
             .strip_suffix('…')

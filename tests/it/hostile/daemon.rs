@@ -1,4 +1,4 @@
-//! The built program with 256 MiB of memory. The poison page is tested with decompression bombs.
+//! The built program with 256 MiB of memory. Some tests open the poison page while decompression bombs are in the poison queue.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::hostile::poison::message;
 
 pub(crate) const MIB: u64 = 1_024 * 1_024;
-/// Memory of the daemon: half of the deployment's.
+/// Memory limit of the daemon: half of the memory of the deployment.
 pub(crate) const LIMIT: u64 = 256 * MIB;
 
 pub(crate) struct Daemon {
@@ -79,7 +79,7 @@ impl Daemon {
                     .unwrap();
             prepare(&account).await;
         });
-        // The limit covers all writable memory including the threads' stacks. A process that exceeds it is ended.
+        // The limit covers all writable memory, including the stacks of the threads. A process that exceeds the limit is ended.
         let limited = format!("ulimit -d {} && exec \"$@\"", LIMIT / 1_024);
         let mut child = Command::new("sh")
             .args([
@@ -91,7 +91,7 @@ impl Daemon {
             ])
             .arg(folder.path())
             .arg("run")
-            // Same as in the deployment. With one thread per core the test would depend on the machine.
+            // The deployment has four threads, too. With one thread per core the test would depend on the machine.
             .env("TOKIO_WORKER_THREADS", "4")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -153,7 +153,7 @@ impl Daemon {
             .1
             .split_whitespace()
             .collect();
-        // User and system mode, in hundredths of a second.
+        // CPU time in user mode and in system mode, in hundredths of a second.
         Duration::from_millis(
             [11, 12]
                 .map(|at| fields[at].parse::<u64>().unwrap() * 10)
@@ -259,7 +259,7 @@ fn silent_connections_keep_no_probe_out() {
     let daemon = Daemon::with(&[]);
     let connect = |number: usize| {
         let mut stream = TcpStream::connect(&daemon.address).unwrap();
-        // Nothing, the beginning of a request, or an answered request on a kept connection.
+        // A silent connection, the beginning of a request, or an answered request on a connection that stays open.
         match number % 3 {
             0 => {}
             1 => write!(stream, "GET /healthz HTTP/1.1\r\nHost: ").unwrap(),
@@ -270,7 +270,7 @@ fn silent_connections_keep_no_probe_out() {
     let silent: Vec<TcpStream> = (0..700).map(connect).collect();
     for path in ["/healthz", "/readyz", "/metrics"] {
         let mut probe = TcpStream::connect(&daemon.address).unwrap();
-        // Less than the 30 s after which silent connections are closed.
+        // The timeout is less than the 30 s after which the daemon closes silent connections.
         probe
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();

@@ -1,4 +1,4 @@
-//! Derived rows: jobs neither write nor delete them, in any table.
+//! Jobs can neither write nor delete derived rows, whichever table contains them.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Search documents: a forged message or footprint may name any index and any key.
+//! Search documents: a forged message or a forged footprint may name any index and any document key.
 
 use evenkeel_model::{CollectionName, sink};
 use serde_json::json;

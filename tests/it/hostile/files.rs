@@ -1,11 +1,11 @@
-//! Files: a forged message or footprint may name any path on the worker's host.
+//! Files: a forged message or a forged footprint may name any path on the worker's host.
 
 use serde_json::json;
 
 use crate::hostile::stage::{Stage, key, staff, table};
 use evenkeel_model::job::Primary;
 
-/// Paths that do not belong to Ann, as a folder and a name in it.
+/// Paths that do not belong to Ann. Each is a folder, and a name relative to that folder.
 fn paths(stage: &Stage) -> Vec<(String, String)> {
     let (victim, share) = (stage.victim(), stage.share());
     let (victim, share) = (victim.to_str().unwrap(), share.to_str().unwrap());
@@ -86,8 +86,8 @@ async fn an_archived_entity_reaches_no_file_beside_another_document() {
     };
     let share = format!("{}/", stage.share().display());
     let name = photo.strip_prefix(&share).unwrap();
-    // Primaries: another entity of the same archive, an absent entity, and the right place in a table without an
-    // archive.
+    // Three primaries that do not own the photo: another entity of the same archive, an entity that does not exist, and
+    // Cid's key in a table without an archive.
     for primary in [
         Primary {
             table: table_of_drawer.clone(),

@@ -1,5 +1,5 @@
-//! Random forgeries: messages and rows of every kind that the program reads, in any order. They must not delete or
-//! overwrite anything that does not belong to the named primary.
+//! Random forgeries: messages and rows of every kind that the program reads, in any order. The program must not delete
+//! or overwrite anything that does not belong to the primary that the forgery names.
 
 use std::time::Duration;
 
@@ -31,15 +31,15 @@ enum Forgery {
         fields: Value,
         discard: bool,
     },
-    /// A row of claims, and a job of an entity in their range.
+    /// A row of claims (which departments set properties on a range of people), and a job of a person in that range.
     Claims {
         members: Value,
     },
-    /// The head row of a list, which names the places of its members.
+    /// The first row of a list, which names the rows that contain the list's members.
     Head {
         properties: Vec<(&'static str, Value)>,
     },
-    /// The marks of a derived row, written by an application.
+    /// The properties that mark a row as derived, written by an application.
     Marks {
         view: String,
         source: Value,
@@ -108,7 +108,7 @@ fn parts() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// A site in the format of a recheck, and in that of a footprint.
+/// A place of an item, both in the format of a recheck message and in the format of a footprint.
 fn sites() -> impl Strategy<Value = (Value, Value)> {
     let row = |name: &str, pk: &str, rk: &str| {
         (
@@ -190,7 +190,7 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
                 json!([view, generation, account, site, part, etag, changing])
             },
         );
-    // The row is in the table of its view, at its version.
+    // A row in the table of its own view, with the row's true version.
     let at_home = select(vec![
         (
             "by_email",
@@ -420,7 +420,7 @@ impl Stage {
                 drop(self.attempt(&json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7", "thorough": true})).await);
             }
             Forgery::Marks { view, source } => {
-                // The row has the key of one of Ann's items, so that her passes read it.
+                // The row has the key of one of Ann's items, so that passes over Ann read the row.
                 let row = Entity::new(key("email_Sales", "ann@contoso.com"))
                     .with("ek_view", view.as_str())
                     .with("ek_source", source.to_string());

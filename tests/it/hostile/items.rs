@@ -1,10 +1,11 @@
-//! Rows, blobs, members and properties: a forged message or footprint may name those of another primary.
+//! Rows, blobs, members of lists and properties: a forged message or a forged footprint may name an item of another
+//! primary.
 
 use serde_json::{Value, json};
 
 use crate::hostile::stage::{Stage, staff};
 
-/// Items of Bob, and things that are nobody's item, in the format of a recheck.
+/// Items that belong to Bob or to no primary, in the format of a recheck message.
 fn theirs() -> Vec<Value> {
     let row = |view: &str, table: &str, pk: &str, rk: &str| json!({"view": view, "account": "main", "table": table, "pk": pk, "rk": rk});
     let member = |mut item: Value, texts: &[&str]| {
@@ -47,7 +48,7 @@ async fn a_recheck_of_one_primary_drops_nothing_of_another() {
             .unwrap()
             .entity,
     );
-    // Bob's keys in the wrong order are no primary, and a table that is no source has no members.
+    // `crossed` is a primary with Bob's keys in the wrong order, and `foreign` is in a table that is no source of a view.
     let others = [staff("7"), staff("no-such"), crossed(), foreign()];
     for item in theirs() {
         for primary in &others {
@@ -131,7 +132,7 @@ async fn a_forged_footprint_with_true_versions_drops_no_member_and_no_property_o
 #[tokio::test]
 async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_another() {
     let stage = Stage::new().await;
-    // She wants the properties that Bob has set on their department.
+    // Ann asks for the department's properties, which Bob has already set.
     let ann = json!({"PartitionKey": "Sales", "RowKey": "7", "FirstName": "Ann", "LastName": "King", "Email": "Ann@contoso.com", "IsManager": true});
     let refused = stage
         .refused(&json!({"op": "put", "table": "Staff", "entity": ann}))

@@ -18,7 +18,7 @@ source = \"Staff\"
 container = \"documents\"
 ";
 
-/// Lists and documents in blobs, which other programs can write.
+/// A catalog with lists and documents in blobs, which other programs can write.
 const IN_BLOBS: &str = "
 [views.named]
 kind = \"index_entity\"
@@ -32,7 +32,7 @@ member = [\"{PartitionKey}\", \"{RowKey}\"]
 source = \"Employees\"
 to = { kind = \"blob\", container = \"former\" }
 ";
-/// Number of entities of half the maximum row size, in messages of about a hundred each.
+/// Number of entities, each half the maximum row size, that the jobs name in messages of about a hundred entities.
 const LARGE: usize = 400;
 const FORGED: usize = 3;
 
@@ -78,7 +78,7 @@ fn put_of(number: usize) -> String {
     body::encode(&json!({"op": "put", "table": "Staff", "pk": "p", "rk": format!("{number}"), "entity_ref": {"blob": format!("evenkeel-staging/{number}")}}).to_string())
 }
 
-/// Everything exists before the daemon starts, so that it meets all of it at once.
+/// Prepares everything before the daemon starts, so that the daemon processes all of it at the same time.
 async fn prepare(account: &Account) {
     account
         .blobs
@@ -182,8 +182,8 @@ fn jobs_that_want_more_memory_than_there_is_wait_for_each_other_and_the_daemon_s
     assert_eq!(daemon.get("/api/v1/entities/Staff/p/0").0, 200);
 }
 
-/// Forged blobs, each of which would be harmless alone: a list whose head does not end, a list of 48 MiB, a list with
-/// millions of texts in a line, a document of 16 MiB of zeros, and one that is larger than any entity.
+/// Forged blobs, each of which would be harmless alone: a list whose head does not end, a list of 48 MiB, a list with millions of texts in one line,
+/// a document of 16 MiB of zeros, and a document that is larger than any entity.
 async fn forge(account: &Account) {
     let (tables, blobs, queues) = (&account.tables, &account.blobs, &account.queues);
     tables
@@ -289,11 +289,11 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
     }
 }
 
-/// Number of keys in each message that repeats one text up to a megabyte.
+/// Number of keys in each message of `repeating`.
 const KEYS: usize = 1_000;
 
-/// Messages of a few kilobytes that expand to a megabyte of one text. Each has a mistake that an error text could
-/// repeat for each of a thousand jobs. The flag tells whether each of these jobs gets a poison message.
+/// Messages of a few kilobytes that expand to a megabyte of one repeated text. Each message contains a mistake, and the text of the error might be
+/// repeated for each of a thousand jobs. The flag is true if each of these jobs gets its own poison message.
 fn repeating() -> Vec<(String, bool)> {
     let keys: Vec<String> = (0..KEYS).map(|number| number.to_string()).collect();
     let sync = |field: &str, value: serde_json::Value| {

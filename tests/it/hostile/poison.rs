@@ -1,4 +1,4 @@
-//! Poison messages: a forged one may name any blob and any queue, and an operator discards or requeues it.
+//! Poison messages: a forged message may name any blob and any queue, and an operator discards or requeues the message.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -66,7 +66,7 @@ fn bodies(stage: &Stage, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Forged fields: blobs that are not the message's body, and queues that are not its own.
+/// Forged fields: blobs that are not the body of the message, and queues from which the message did not come.
 fn forgeries() -> Vec<Value> {
     let blob =
         |container: &str, name: &str| json!({"body_blob": {"container": container, "name": name}});
@@ -259,8 +259,7 @@ async fn a_blob_that_is_larger_than_any_message_is_not_read() {
     assert!(poison.body(&listed[0].message).await.is_err());
 }
 
-/// Ann's job was poisoned. An attacker who can write to the poison queue knows its id and puts messages with the same
-/// id.
+/// Ann's job was poisoned. An attacker who can write to the poison queue knows the id of that job, and puts more messages with the same id.
 struct ForgedIds {
     stage: Stage,
     poison: PoisonQueue,
@@ -508,7 +507,7 @@ async fn what_was_poisoned_from_the_recheck_queue_goes_back_there_and_to_no_queu
         (5, 0, 0)
     );
     let back: BTreeSet<String> = bodies(&stage, "jobs-recheck").drain(before..).collect();
-    // A worker poisons the last two again, because this queue accepts only rechecks and syncs.
+    // A worker poisons the delete and the invalid text again, because the recheck queue accepts only rechecks and syncs.
     assert_eq!(
         back,
         [recheck, rechecks, ANNS, delete.as_str(), "no job"]

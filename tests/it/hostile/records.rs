@@ -1,4 +1,5 @@
-//! Records of the catalog and of log lines: forged records must not drop other tables or reach other logs.
+//! Stored records of the catalog and of log lines: a forged record must not drop a table that does not belong to the retired view, or write to
+//! another log.
 
 use evenkeel_engine::footprint;
 use evenkeel_model::{BlobName, Entity};
@@ -8,8 +9,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::hostile::stage::{ORDERS, OTHER_LOG, Stage, container, key, table};
 
-/// A row of the recorded catalog, for a retired view of `source`. `followers` are the tables by date that are dropped
-/// together with those of the source.
+/// A row of the recorded catalog, for a retired view of `source`. `followers` are the tables by date that are dropped together with the tables of the
+/// source.
 pub(crate) fn gone(name: &str, source: &str, followers: &Value) -> Entity {
     let target = if source.contains('%') {
         "main/Gone%Y%m%d"

@@ -1,5 +1,5 @@
-//! Seals on footprints: a list of items that no worker wrote into this primary's footprint, with the true versions of
-//! the named items.
+//! Seals on footprints: a forged footprint lists items that no worker wrote into the footprint of this primary, and gives the true versions of these
+//! items.
 
 use std::sync::{Arc, Mutex};
 
@@ -137,7 +137,7 @@ async fn a_forged_footprint_with_true_versions_drops_no_row_and_no_blob_of_anoth
                 has_blob(&stage, "payroll", &anns_blob()),
                 "{item} of {primary}"
             );
-            // A blob is judged by its prefix, which names the primary.
+            // Blobs of `photos` are judged by their name, whose prefix names the primary.
             let said = log.take();
             let lines: Vec<&str> = said
                 .lines()

@@ -1,4 +1,4 @@
-//! The stage: a catalog with a view of every kind, two settled primaries, and canaries around them.
+//! The environment of the attacks: a catalog with a view of every kind, two settled primaries (Ann and Bob), and canaries around them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -483,7 +483,7 @@ impl Stage {
         self.execute(&Work::Job(job)).await
     }
 
-    /// As [`attempt`](Self::attempt), but the message may be invalid.
+    /// Does the same as [`attempt`](Self::attempt), but accepts an invalid message.
     pub(crate) async fn attempt_raw(&self, job: &Value) {
         if let Ok(envelope) = job::decode(&job.to_string()) {
             drop(self.execute(&Work::Job(envelope.job)).await);
@@ -528,7 +528,7 @@ impl Stage {
                 let MessageText::Readable(text) = &message.text else {
                     panic!("message cannot be decoded")
                 };
-                // An invalid message is poisoned and does nothing.
+                // A worker would poison an invalid message, and do nothing else.
                 if let Ok(envelope) = job::decode(text) {
                     drop(self.execute(&Work::Job(envelope.job)).await);
                 }
@@ -548,7 +548,7 @@ impl Stage {
         }
     }
 
-    /// Delivers a message of the recheck queue. An invalid one is poisoned and does nothing.
+    /// Delivers a message of the recheck queue. An invalid message does nothing.
     pub(crate) async fn recheck(&self, message: &Value) {
         for recheck in Recheck::decode_all(&message.to_string()).unwrap_or_default() {
             drop(self.execute(&Work::Recheck(recheck)).await);
@@ -561,8 +561,8 @@ impl Stage {
         self.recheck(&json!({"v": 1, "op": "recheck", "table": primary.table, "pk": key.pk, "rk": key.rk, "items": items})).await;
     }
 
-    /// Overwrites the footprint of a primary with a list of items, adds all others as contenders for their keys, and
-    /// syncs the primary. An item has the format of footprints, with [`TRUE`] for the present ETag.
+    /// Overwrites the footprint of a primary with a list of items, and syncs the primary. The items have the format of footprints, with [`TRUE`] for
+    /// the present ETag. Bob is recorded as a contender for the key of each item without [`TRUE`].
     pub(crate) async fn forge_footprint(
         &self,
         primary: &Primary,
@@ -577,7 +577,7 @@ impl Stage {
     pub(crate) async fn forge(&self, primary: &Primary, items: &Value) {
         let mut entity = Entity::new(footprint::key(primary));
         let row = |item: &Value| {
-            // An item at its true version is dropped, and no contender must create it again.
+            // The sync deletes an item whose version is true. Then a contender for its key would create the item again.
             let site = item[3]
                 .as_array()
                 .filter(|site| site.len() == 4 && item[5] != TRUE)?;
@@ -614,8 +614,7 @@ impl Stage {
             .unwrap();
     }
 
-    /// Delivers a job to a worker that stops after this many operations. Returns whether it stopped before the end of
-    /// the job.
+    /// Delivers a job to a worker that stops after this many operations. Returns whether the worker stopped before the end of the job.
     pub(crate) async fn stops_after(&self, operations: usize, job: &Value) -> bool {
         let seen = self
             .sim
@@ -660,8 +659,7 @@ impl Stage {
             .unwrap()
     }
 
-    /// Everything that does not belong to Ann (`7` of Sales), as text: rows without their versions, blobs, documents,
-    /// files and folders.
+    /// Everything that does not belong to Ann (`7` of Sales), as text: rows without their versions, blobs, documents, files and folders.
     pub(crate) fn picture(&self) -> Snapshot {
         let mut picture = Snapshot::new();
         for name in TABLES {
@@ -726,7 +724,7 @@ impl Stage {
     }
 }
 
-/// Whether a row belongs to Ann: herself, one of her items, or a row that others share.
+/// Whether a row is Ann's own, an item of Ann, or a row that several primaries share.
 fn is_anns(name: &str, entity: &Entity) -> bool {
     let source = entity.text("ek_source").unwrap_or_default();
     let shared = ["Lists", "Groups", "Departments"].contains(&name);
@@ -734,7 +732,7 @@ fn is_anns(name: &str, entity: &Entity) -> bool {
     herself || shared || source.contains(r#""Sales","7""#)
 }
 
-/// The properties of an entity, without those that views set.
+/// The properties of an entity, without the properties that views set on it.
 fn said(entity: &Entity) -> String {
     let kept = |name: &str| name == "Floor" || name.starts_with("ek_owner_");
     let own: BTreeMap<_, _> = entity

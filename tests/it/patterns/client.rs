@@ -1,5 +1,5 @@
 //! The library for applications: jobs, entities, lookups through every kind of view and archive, and entities that are
-//! being moved.
+//! moved meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,7 +170,7 @@ fn keys(rows: &[Row]) -> Vec<String> {
 
 pub(crate) async fn every_kind_of_view_is_looked_up(site: &Site) {
     hire(site).await;
-    // A single key with a computed bucket; a prefix over four buckets, merged; page by page.
+    // First a single key with a computed bucket. Then a prefix over four buckets whose results are merged, and the same prefix page by page.
     let found = lookup(site, "by_email", &["Email=King.1@Contoso.com"]).await;
     assert_eq!(
         (
@@ -349,7 +349,7 @@ pub(crate) async fn a_lookup_goes_on_inside_its_list_though_others_have_come_bef
             None
         )
     );
-    // A page may end in the previous list, at its end, and in this list.
+    // A page may end within the previous list, exactly at the end of that list, or within this list.
     for top in [1, 2, 3] {
         let (mut found, mut after) = (Vec::new(), inside.clone());
         while after.is_some() {
@@ -573,8 +573,7 @@ pub(crate) async fn a_write_is_timed_until_it_is_found(site: &Site) {
         "found an entity that does not exist"
     );
     write("King").await;
-    // A service reports its time in whole seconds, and an answer may take a second. So the first answers leave an
-    // uncertainty of two seconds.
+    // A service reports its time in whole seconds, and an answer may take a second. So the first answers leave an uncertainty of two seconds.
     tokio::time::sleep(std::time::Duration::from_secs(4)).await;
     let after = found_after().await.unwrap().as_secs_f64();
     assert!((1.0..60.0).contains(&after), "{after} s after four");
@@ -638,7 +637,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         found(&["PartitionKey=Owned"], "Name != \"N0\" and Salary == 2").await,
         ["02"]
     );
-    // The second key sorts before the third in the service, and after it in the embedded store.
+    // Azure sorts the second key before the third. The embedded store sorts it after the third.
     let rare = ["K", "\u{20bb7}", "\u{ff21}"];
     for rk in rare {
         site.write(
@@ -686,7 +685,7 @@ pub(crate) async fn a_table_is_looked_up_by_its_own_keys(site: &Site) {
         .unwrap();
     assert_eq!((plain.rows.len(), plain.requests), (1, 1));
 
-    // A percent sign is allowed in keys, a slash is not.
+    // A percent sign is allowed in keys. A slash is not.
     for (pk, rk) in [("100%", "5%"), ("100%25", "5%25")] {
         site.write(
             "Staff§",
@@ -781,7 +780,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
         found.joined[&departments][2].as_ref().unwrap()
     ));
 
-    // Page by page, with one property of the rows. The join needs others, which are not returned.
+    // Reads page by page, with one property of each row. The join needs other properties, which must not be returned.
     let (mut seen, mut next) = (
         Vec::new(),
         lookup
@@ -836,7 +835,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     );
     assert!(found.joined[&site.table("ByName§")][0].is_some());
 
-    // A row without an entity, rows without a value, a wide entity, and two tables.
+    // The rows below are a row without a matching entity, rows without the joined value, a wide entity, and joins of two tables.
     let own = |pk: &str| {
         site.client
             .lookup_table(&staff, &[format!("PartitionKey={pk}")])
@@ -877,7 +876,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     let none = own("Nobody").with(join(of_department)).run().await.unwrap();
     assert_eq!((none.joined[&departments].len(), none.requests), (0, 1));
 
-    // A percent sign is allowed in the keys of entities, and views escape it in theirs.
+    // A percent sign is allowed in the keys of entities. Views escape the sign in the keys of their items.
     site.write(
         "Departments§",
         evenkeel_model::Entity::new(key("100%", "department")),
@@ -894,7 +893,7 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     let headcount = found.joined[&site.table("Headcount§")][0].as_ref().unwrap();
     assert_eq!(headcount.entity.key.rk.as_str(), "100%25");
 
-    // Invalid joins are refused before a request is sent. A value that makes no valid key is reported with its row.
+    // An invalid join is refused before a request is sent. A value that cannot be a key is reported with its row.
     let before = site.requests();
     let unknown = own("Sales")
         .with(join("Nowhere§=a/b"))
@@ -1085,13 +1084,13 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
         found("Sales", 0),
         "clones share it"
     );
-    // After its time only the ETag is requested, and the entry is valid for the same time again.
+    // When the entry has expired, only the ETag is requested. The entry is then valid for the same time again.
     later(30);
     assert_eq!(read(&client, &sales).await, found("Sales", 1));
     later(29);
     assert_eq!(read(&client, &sales).await, found("Sales", 0));
-    // After another client's write, the cache returns the new version when its time is over, with one more request.
-    // Without the cache, or after a `forget`, it does so at once.
+    // After another client's write, the cache returns the new version when the entry has expired, which takes one more request. A client without the
+    // cache, or after a `forget`, returns the new version at once.
     site.write("Departments§", named("Sales and Service")).await;
     assert_eq!(read(&client, &sales).await, found("Sales", 0));
     assert_eq!(

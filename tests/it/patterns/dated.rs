@@ -1,4 +1,4 @@
-//! Views of tables by date: their items are created and dropped with the table, and nothing remains.
+//! Views of tables by date: their target tables are created and dropped together with the source table, and nothing remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -208,7 +208,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
         "{created:?}"
     );
 
-    // Logins are written on both days. The same keys on different days belong to different logins.
+    // Both days have logins. The same key on different days belongs to different logins.
     let (mut now, mut then) = (Logins::new(), Logins::new());
     set(site, &today, &mut now, ("web", "1"), ("jun", 30, "a")).await;
     set(site, &today, &mut now, ("web", "2"), ("ada", 20, "b")).await;
@@ -225,7 +225,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     set(site, &before, &mut then, ("web", "1"), ("ada", 9, "c2")).await;
     agrees(site, &before, &then).await;
 
-    // A lookup finds logins of the table's day only.
+    // A lookup finds only the logins of the day that its table names.
     let by_user = ViewName::new("by_user").unwrap();
     let of = |date: &str| site.table(&logins(date));
     let found = site
@@ -266,7 +266,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
         .unwrap_err();
     assert!(error.to_string().contains("does not match"), "{error}");
 
-    // A changed copy of one day is found and repaired there.
+    // An audit finds and repairs a copy that was changed on one day.
     let copy = EntityKey::new("ada", "web_1").unwrap();
     let target = site.table(&format!("ByUser§x{before}"));
     site.account
@@ -288,7 +288,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     assert!(refused.contains("Name one of them as `table`"), "{refused}");
     agrees(site, &today, &now).await;
 
-    // After the drop nothing is left of one day, and everything of the other.
+    // After the drop, all data of that day is gone, and all data of the other day remains.
     site.work(json!({"op": "drop_table", "table": logins(&before)}))
         .await;
     let left: Vec<String> = tables(site)
@@ -345,7 +345,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
             .all(|table| !table.ends_with(&before))
     );
 
-    // A table that could not be dropped with its source is found and dropped.
+    // The next drop also deletes a target table that could not be dropped with its source.
     site.account
         .tables
         .create_table(&site.table(&format!("Counts§x{before}")))
@@ -361,7 +361,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
     );
 }
 
-/// Number of a day's views that an audit has reported.
+/// Number of views for which an audit of this day's table is recorded.
 async fn audits(site: &Site, date: &str) -> usize {
     let rows = site
         .account
@@ -405,7 +405,7 @@ pub(crate) async fn what_a_table_by_date_costs(site: &Site) {
             .iter()
             .all(|table| !table.ends_with(&today))
     );
-    // Tables that should exist are created soon, so that writes to them wait.
+    // A table that should exist is created soon, so a job that writes to it is retried.
     let (job, delivery) = site.message(&put(&today, ("web", "1"), ("jun", 30, "a")));
     let failure = site.deliver(&job, &delivery).await.unwrap_err();
     assert!(

@@ -1,5 +1,5 @@
-//! Entities of one table that set properties on others of the same table: each names a deputy, on which it sets its
-//! name. In one partition, and in two.
+//! Entities of one table that set properties on other entities of the same table. Each person names a deputy, and the view sets the person's name and
+//! age on the deputy's entity. People and deputies are in one partition, or in different partitions.
 
 use std::collections::BTreeMap;
 
@@ -64,8 +64,7 @@ fn thorough((town, rk): Key) -> Value {
     json!({"op": "sync", "table": "People§", "pk": town, "rk": rk, "thorough": true})
 }
 
-/// Does the queued jobs, which must succeed, and checks that each deputy has the properties of the entity that names
-/// it.
+/// Runs the queued jobs, which must succeed. Checks that each deputy has the properties of the person who names it.
 async fn agrees(site: &Site, people: &People) {
     assert_eq!(site.do_queued().await, [""; 0]);
     let mut filed = Vec::new();
@@ -131,8 +130,8 @@ pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_alre
         ] {
             becomes(site, &mut people, key, person).await;
         }
-        // A change of a property that is not set on the other affects only the entity itself. Another change is written
-        // on the deputy, and goes no further.
+        // A change of Ann's own properties changes only Ann's entity, unless the view sets these properties on her deputy. A new name is written on
+        // the deputy, but not on the deputy of the deputy.
         let etag = async |(town, rk): Key| site.row("People§", town, rk).await.unwrap().etag;
         let before = (etag(bob).await, etag(cid).await);
         becomes(site, &mut people, ann, person("Ann", 30, Some(bob))).await;
@@ -150,8 +149,8 @@ pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_alre
             "Bob's own properties must be unchanged"
         );
 
-        // If two name the same deputy, the job of the second fails, and the rest of it is done. The same holds for one
-        // that names itself.
+        // If two people name the same deputy, the job of the second fails, but the rest of that job is done. The same holds for a person who names
+        // itself as deputy.
         let second = site.refused(put(ann, person("Anna", 30, Some(cid)))).await;
         assert!(
             second.contains("taken") && second.contains(bob.1),
@@ -169,7 +168,7 @@ pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_alre
         becomes(site, &mut people, bob, person("Bob", 31, None)).await;
         becomes(site, &mut people, ann, person("Anna", 30, Some(cid))).await;
 
-        // A client removes the properties set on a deputy. The next put of the other one restores them.
+        // A client removes the properties that the view has set on Cid. The next put of Ann, who names Cid, restores them.
         let mut bare = site.row("People§", cid.0, cid.1).await.unwrap().entity;
         bare.properties
             .retain(|name, _| !name.starts_with("ek_owner") && !name.starts_with("For"));
@@ -185,8 +184,8 @@ pub(crate) async fn each_says_for_whom_and_nothing_is_written_that_is_there_alre
     }
 }
 
-/// A ring, written by an application and then synced. The job that goes all the way round reports it, and everything
-/// else in the job is done.
+/// An application writes a ring of deputies, and then syncs it. The job that follows the whole ring reports the ring, and everything else in that job
+/// is done.
 pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_nothing(
     site: &Site,
 ) {
@@ -252,8 +251,8 @@ pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_
     }
 }
 
-/// Two entities name the same deputy, and the last writer's properties are set on it. The put of either takes
-/// it over, and no jobs run in circles.
+/// Two people name the same deputy, and the deputy has the properties of the person written last. A put of either person replaces the properties of
+/// the other, and the jobs do not trigger each other forever.
 pub(crate) async fn the_last_of_two_has_the_one_that_both_name(site: &Site) {
     let put = |rk: &str, deputy: &str| json!({"op": "put", "table": "Desks§", "entity": {"PartitionKey": "p", "RowKey": rk, "Name": rk, "Deputy": deputy}});
     let said = async |rk: &str| {

@@ -271,7 +271,7 @@ pub(crate) async fn an_entity_that_is_missing_is_not_made_and_gets_its_propertie
             .is_none()
     );
     assert!(site.plan("Staff§", "Sales", "1").await.in_step);
-    // Two reads and a read of the target row: no item of another view is written meanwhile.
+    // The sync reads the footprint, the primary and the target row, and writes no item of another view.
     let sync = json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "1"});
     assert_eq!(site.requests_of(sync).await, 3);
     departments(site).await;
@@ -329,6 +329,6 @@ pub(crate) async fn what_a_job_costs(site: &Site) {
     assert_eq!(requests, COSTS, "docs/performance.md has these numbers");
 }
 
-/// Requests of a put that creates a person, one that changes the name, one that changes a salary, a sync without a
-/// change, and a delete. The views are a list in a table, one in the partition, a property set and a group.
+/// Number of requests of a put that creates a person, a put that changes the name, a put that changes a salary, a sync without a change, and a
+/// delete. The views are a list in another table, a list in the partition of the person, a property set and a group.
 const COSTS: [u64; 5] = [12, 13, 8, 2, 13];

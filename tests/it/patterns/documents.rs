@@ -88,7 +88,7 @@ pub(crate) async fn an_employee_leaves_into_a_container_and_comes_back(site: &Si
     );
     assert!(document["ek_archived_at"].is_string() && document["ek_source_etag"].is_string());
 
-    // Hired again while the document still exists, and leaving again: the newer document replaces the older.
+    // The employee is hired again while the document still exists, and archived again. The newer document replaces the older one.
     site.work(hire("again@contoso.com")).await;
     site.work(job("archive", "blobs")).await;
     let document: Value =
@@ -186,8 +186,8 @@ pub(crate) async fn archiving_takes_as_many_requests_as_the_documentation_says(s
     let put = json!({"op": "put", "table": "Plain§", "entity": {"PartitionKey": "p", "RowKey": "r", "Name": "x"}});
     site.work(put).await;
     let job = |op: &str| json!({"op": op, "archive": "plain", "pk": "p", "rk": "r"});
-    // Read, put, delete.
+    // The requests are a read, a put of the document, and a delete.
     assert_eq!(site.requests_of(job("archive")).await, 3);
-    // Read both, insert, delete.
+    // The requests are two reads, an insert, and a delete.
     assert_eq!(site.requests_of(job("restore")).await, 4);
 }

@@ -1,4 +1,4 @@
-//! One item for each value of a list, and keys from the calendar of a time zone.
+//! Views that make one item for each value of a list, and keys that contain a date in a time zone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -185,7 +185,7 @@ pub(crate) async fn one_item_for_each_value_of_a_list(site: &Site) {
         .collect();
     assert_eq!(keys, ["a", "b"]);
 
-    // A value that is no list, or a list that is too long, fails only for its views, which keep their items.
+    // A value that is no list, or a list that is too long, fails only for the views that use this property. Their existing items stay.
     let mut wrong = put("a", (&[], "Jun,Ada", 120));
     for tags in [
         "not a list".to_owned(),
@@ -220,7 +220,7 @@ pub(crate) async fn one_item_for_each_value_of_a_list(site: &Site) {
     }
 }
 
-/// The hour from two to three in the night of 25 October occurs twice in Berlin.
+/// In Berlin, the hour from two to three in the night of 25 October occurs twice.
 pub(crate) async fn a_month_is_computed_in_the_time_zone(site: &Site) {
     for (rk, at) in [
         ("september", "2026-09-30T21:59:59Z"),
@@ -263,7 +263,7 @@ pub(crate) async fn a_month_is_computed_in_the_time_zone(site: &Site) {
         .await,
         ["october", "winter", "summer"]
     );
-    // 2:30 in summer time is later by the clock than the 2:10 in winter time that follows it.
+    // The view sorts by local time. So 2:30 in summer time follows 2:10 in winter time, although it is earlier.
     assert_eq!(
         found(&["At>=2026-11-01T00:00:00+01:00"]).await,
         ["november"]

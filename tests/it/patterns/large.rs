@@ -136,14 +136,14 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
     .await;
     let row = site.row("Staff§", "Sales", "7").await.unwrap();
     assert_eq!(row.entity.text("Resume"), Some("short"));
-    // A copy under another key points to the same blob.
+    // A copy under another key contains a pointer to the same blob.
     let copy = site
         .row("ByEmail§", "email", "ada@contoso.com")
         .await
         .unwrap();
     assert_eq!(copy.entity.text("Photo"), row.entity.text("Photo"));
 
-    // Another value and an additional one. The first blob is dropped.
+    // The photo changes, and a resume is added. The blob of the first photo is deleted.
     site.work(put(
         &json!({"Email": "countess@contoso.com", "Photo": second, "Resume": first}),
     ))
@@ -206,7 +206,6 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
         &[("Sales", "7", "Photo", first.as_bytes())],
     )
     .await;
-    // A client writes directly, and sends a sync.
     let row = Entity::new(EntityKey::new("Sales", "7").unwrap()).with("Photo", "none");
     site.write("Staff§", row).await;
     site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "7"}))
@@ -215,7 +214,7 @@ pub(crate) async fn large_values_follow_their_entity_through_its_life(site: &Sit
 }
 
 pub(crate) async fn what_breaks_a_limit_goes_into_a_blob_whether_declared_or_not(site: &Site) {
-    // Compressed, as a message carries it.
+    // The message carries this value compressed.
     let notes = text('n', 40_000);
     site.work(put(&json!({"Notes": notes, "Photo": "small"})))
         .await;
@@ -285,7 +284,7 @@ pub(crate) async fn nothing_is_computed_from_a_pointer(site: &Site) {
     staged["blobs"] = json!({"Tags": site.stage("tags", "red", "text/plain").await});
     assert!(site.refused(staged).await.contains(refused));
     assert_eq!(tags().await, ["green", "red"]);
-    // An application's own writes are unrestricted, and existing content stays as it is.
+    // An application may write anything into its own entity, and existing content stays as it is.
     let row = site.row("Staff§", "Sales", "7").await.unwrap();
     let pointer = row.entity.text("Photo").unwrap().to_owned();
     site.write("Staff§", row.entity.with("Tags", pointer)).await;
@@ -303,7 +302,7 @@ pub(crate) async fn nothing_is_computed_from_a_pointer(site: &Site) {
 }
 
 pub(crate) async fn a_large_value_comes_from_a_staged_blob(site: &Site) {
-    // Larger than a block, so that it is copied in several blocks.
+    // The photo is larger than a block, so the service copies it in several blocks.
     let photo: Vec<u8> = (0..9_500_000_u32)
         .map(|n| u8::try_from((n ^ (n >> 8) ^ (n >> 16)) & 0xff).unwrap())
         .collect();
@@ -411,7 +410,7 @@ pub(crate) async fn what_was_staged_wrongly_is_told_and_kept(site: &Site) {
         error.contains("no large_entity view has the table as its source"),
         "{error}"
     );
-    // A poisoned job finds it again after a requeue.
+    // A refused job keeps its staged blob, so that a requeue of the poison message can use it.
     assert_eq!(site.staged().await.len(), 2);
     assert!(site.row("Staff§", "Sales", "7").await.is_none());
     holds(site, "Staff§", "large-§", &[]).await;
@@ -437,8 +436,7 @@ pub(crate) async fn a_staged_job_that_comes_again_is_done_already(site: &Site) {
         &[("Sales", "7", "Photo", b"first")],
     )
     .await;
-    // It is delivered a third time after another job has written the entity: the staged blob is gone, and the job is
-    // skipped.
+    // The message is delivered a third time after another job has written the entity. The staged blob is gone, so the job is skipped.
     site.work(put(&json!({"Name": "Countess"}))).await;
     delivery.dequeue_count = 3;
     let Ok(Outcome::Skipped { reason, .. }) = site.deliver(&job, &delivery).await else {
@@ -451,7 +449,7 @@ pub(crate) async fn a_staged_job_that_comes_again_is_done_already(site: &Site) {
     holds(site, "Staff§", "large-§", &[]).await;
 }
 
-/// Another job changes the entity once, between the read of the row and that of its blob.
+/// An account in which another job changes the entity once, after the row is read and before the row's blob is read.
 struct RacingAccount {
     account: Account,
     table: TableName,
@@ -497,7 +495,7 @@ pub(crate) async fn a_value_that_changes_while_it_is_read_is_read_anew(site: &Si
         site.table("Staff§"),
         ContainerName::new(site.name("large-§")).unwrap(),
     );
-    // The state after the second job has written its blob, but not yet the row.
+    // Restores the state in which the second job has already written its blob, but not yet the row.
     let reader = async || {
         let upload = BlobUpload {
             content_type: Some("text/plain; charset=utf-8".to_owned()),
@@ -558,8 +556,7 @@ pub(crate) async fn a_value_that_changes_while_it_is_read_is_read_anew(site: &Si
     );
 }
 
-/// Anyone who can write a row can write any pointer into it. A pointer must only lead to values of the row's own
-/// primary.
+/// Anyone who can write a row can put any pointer into the row. A reader must follow a pointer only to a value of the row's own primary.
 pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
     let (own, others) = (text('a', 2_000), text('b', 3_000));
     site.work(put(&json!({"Email": "ada@contoso.com", "Photo": own})))
@@ -580,8 +577,8 @@ pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
             .to_owned()
     };
     let (ours, theirs) = (pointer("7").await, pointer("8").await);
-    // These blobs have names of this entity's blobs. The first is in a container without large values. The content of
-    // the others does not match the hash in their names.
+    // The names of these blobs match this entity. The first blob is in a container that has no large values. The contents of the other blobs do not
+    // match the hash in their names.
     let [photos, backups] =
         ["large-§", "backups-§"].map(|name| ContainerName::new(site.name(name)).unwrap());
     site.account.blobs.create_container(&backups).await.unwrap();
@@ -662,8 +659,7 @@ pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
             .await;
         fails("Staff§", ("Sales", "7"), expected).await;
     }
-    // A pointer is also refused in a table without large values, and in a row that claims to be a copy of a primary
-    // that has no such copy.
+    // A pointer is also refused in a table without large values, and in a row whose marks falsely call it a copy of a primary.
     site.write(
         "Plain§",
         Entity::new(EntityKey::new("p", "r").unwrap()).with("Photo", theirs.clone()),
@@ -681,7 +677,7 @@ pub(crate) async fn readers_follow_no_forged_pointer(site: &Site) {
     };
     site.write("ByEmail§", posing).await;
     fails("ByEmail§", ("email", "mallory@contoso.com"), not_ours).await;
-    // A valid pointer is read: the value itself, and through a copy.
+    // A valid pointer is followed, both in the primary and in a copy.
     let row = site.row("Staff§", "Sales", "7").await.unwrap().entity;
     site.write("Staff§", row.with("Photo", ours)).await;
     for (table, pk, rk) in [
@@ -726,7 +722,7 @@ pub(crate) async fn pointers_that_lead_nowhere_are_refused(site: &Site) {
         &[("Sales", "7", "Photo", content.as_bytes())],
     )
     .await;
-    // A blob is deleted by hand. This is reported, and repaired by a job that has the value.
+    // Somebody deletes a blob by hand. A full sync reports the missing blob, and a job that contains the value restores it.
     let name = site.blobs("large-§").await.remove(0);
     site.delete_blob("large-§", &name).await;
     site.work(json!({"op": "sync", "table": "Staff§", "pk": "Sales", "rk": "7", "thorough": true}))
@@ -807,7 +803,7 @@ pub(crate) async fn a_large_value_goes_into_the_archive_and_comes_back(site: &Si
     holds(site, "Former§", "former-§", &[]).await;
 }
 
-/// Checks the archive's container: the document of one entity, and these values next to it.
+/// Checks that the archive's container has the document of one entity, and exactly these values next to the document.
 async fn filed(site: &Site, values: &[(&str, &[u8])]) {
     const DOCUMENT: &str = "former/Sales/%ED%95%9C 7.json";
     let document = site.blob("papers-§", DOCUMENT).await.expect("the document");
@@ -848,7 +844,7 @@ pub(crate) async fn large_values_lie_beside_the_document_of_their_entity_and_com
     holds(site, "Staff§", "large-§", &[]).await;
     filed(site, &[("Photo", photo.as_bytes())]).await;
 
-    // Hired again and leaving again, with another photo and an additional value: the first photo is dropped.
+    // The employee is hired again and archived again, with another photo and an additional value. The blob of the first photo is deleted.
     site.work(hire(
         json!({"Photo": resume, "Resume": resume, "Email": "again@contoso.com"}),
     ))
@@ -903,7 +899,7 @@ fn shared(site: &Site) -> Vec<String> {
 pub(crate) async fn large_values_lie_beside_the_file_of_their_entity_and_come_back(site: &Site) {
     const DOCUMENT: &str = "Sales/%ED%95%9C 7.json";
     let resume = text('b', 3_000);
-    // Larger than a block, so that it is copied in several blocks.
+    // The photo is larger than a block, so it is copied in several blocks.
     let photo: Vec<u8> = (0..9_500_000_u32)
         .map(|n| u8::try_from((n ^ (n >> 8) ^ (n >> 16)) & 0xff).unwrap())
         .collect();
@@ -965,7 +961,7 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
     site.work(put_at("Sales", "한 7", &json!({"Photo": photo})))
         .await;
     site.work(on("archive")).await;
-    // The document is deleted, as a lifecycle rule of the account may do.
+    // The document disappears, as if a lifecycle rule of the account had deleted it.
     site.delete_blob("papers-§", "former/Sales/%ED%95%9C 7.json")
         .await;
     let archive = evenkeel_model::ViewName::new("papers").unwrap();
@@ -980,7 +976,7 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
     let sync = json!({"op": "sync", "table": table, "pk": "Sales", "rk": "한 7"});
     site.work(sync.clone()).await;
     assert_eq!(site.blobs("papers-§").await, [] as [&str; 0]);
-    // A value is deleted. The document is not restored without it.
+    // A value of the document is deleted. The restore fails, because it would lose that value.
     site.work(put_at("Sales", "한 7", &json!({"Photo": photo})))
         .await;
     site.work(on("archive")).await;
@@ -1009,22 +1005,23 @@ pub(crate) async fn what_a_document_left_behind_goes_when_its_archive_is_brought
 
 pub(crate) async fn large_values_take_as_many_requests_as_the_documentation_says(site: &Site) {
     let with = |letter| put(&json!({"Photo": text(letter, 2_000)}));
-    // Reads of the footprint and the primary. Writes of the footprint, the blob, the primary, and the footprint again.
+    // The requests read the footprint and the primary. Then they write the footprint, the blob, the primary, and the footprint again.
     assert_eq!(site.requests_of(with('a')).await, 6);
     // One more request deletes the old blob.
     assert_eq!(site.requests_of(with('b')).await, 7);
     assert_eq!(site.requests_of(with('b')).await, 4);
     let mut staged = put(&json!({}));
     staged["blobs"] = json!({"Photo": site.stage("photo", text('c', 2_000), "image/png").await});
-    // Additional requests for the staged blob: its properties, its hash, its content, its delete.
+    // The staged blob takes four more requests: for its properties, its hash, its content, and its deletion.
     assert_eq!(site.requests_of(staged).await, 11);
     assert_eq!(
         site.requests_of(json!({"op": "delete", "table": "Staff§", "pk": "Sales", "rk": "7"}))
             .await,
         7
     );
-    // Into the container of an archive: both footprints and both entities are read, announced, the value copied, the
-    // document written, closed; then the source's announcement, delete, recheck, value and close.
+    // The archive job reads both footprints and both entities, announces the copy, copies the value, writes the document, and closes the copy's
+    // footprint. Then it announces the deletion of the source, deletes the source, queues a recheck, deletes the value, and closes the source's
+    // footprint.
     site.work(with('d')).await;
     let on = |op: &str| json!({"op": op, "archive": "papers", "pk": "Sales", "rk": "7"});
     assert_eq!(site.requests_of(on("archive")).await, 13);

@@ -1,4 +1,4 @@
-//! Long lists: in blobs, in rows until these are full, and spread over buckets.
+//! Long lists: in blobs, in rows until the rows are full, and spread over buckets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -252,7 +252,7 @@ pub(crate) async fn a_list_in_a_blob_follows_its_primaries_through_their_lives(s
     }
 }
 
-/// Fills a row with other properties, so that few members fit.
+/// Fills a row with other properties, so that only a few members fit into the row.
 async fn pad(site: &Site, table: &str, pk: &str, rk: &str) {
     let mut row = site.row(table, pk, rk).await.unwrap().entity;
     for n in 0..14 {
@@ -405,7 +405,7 @@ pub(crate) async fn figures_of_a_group_in_buckets_are_looked_up_as_one(site: &Si
         |team: &str, count: i64, sum: i64| (team.to_owned(), Some(count.into()), Some(sum.into()));
     assert_eq!(pages, [group("Blue", 4, 30), group("Red", 8, 48)]);
 
-    // The bucket of one member is a group of its own.
+    // A lookup that names a member reads only the bucket that contains that member.
     let found = site
         .client
         .lookup(&in_buckets, &["Team=Red", "RowKey=01"])
@@ -473,7 +473,7 @@ pub(crate) async fn a_list_in_a_blob_that_was_edited_by_hand_is_left_alone_and_m
         .await;
     agrees(site, &staff).await;
 
-    // A blob of another writer is no list, and is not overwritten.
+    // A blob that another writer has written is not read as a list, and is not overwritten.
     site.account
         .blobs
         .put(
@@ -548,6 +548,5 @@ pub(crate) async fn lists_in_blobs_take_as_many_requests_as_the_documentation_sa
     );
 }
 
-/// Requests of a put that adds a member to a list in a blob, one that moves it to another list, and one that changes no
-/// list.
+/// Number of requests of a put that adds a member to a list in a blob, a put that moves the member to another list, and a put that changes no list.
 const COSTS: [u64; 3] = [7, 9, 4];

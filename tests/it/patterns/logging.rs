@@ -74,7 +74,7 @@ pub(crate) async fn an_event_becomes_one_line_of_its_hour(site: &Site) {
         ("2026-11-20T15:04:00Z", "2026-11-20T15:05:00Z")
     );
 
-    // Recreated and logged again: another version, another line, and a wider time range.
+    // The event is recreated with another time, and archived again: a new version gets a new line, and the blob covers a longer time range.
     site.work(event("한 1", "2026-11-20T15:59:00Z", "again"))
         .await;
     site.work(archive("한 1")).await;
@@ -177,6 +177,6 @@ pub(crate) async fn logging_takes_as_many_requests_as_the_documentation_says(sit
         site.work(archive(rk)).await;
     }
     site.work(event("1", "2026-11-20T15:00:40Z", "x")).await;
-    // Read, record, check that it still exists, append, delete, remove the record.
+    // The requests read the event, record the line, check that the event still exists, append, delete the event, and remove the record.
     assert_eq!(site.requests_of(archive("1")).await, 6);
 }

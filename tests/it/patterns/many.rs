@@ -1,4 +1,4 @@
-//! Long lists in blobs, on the embedded store: one of maximum length, and one that a backfill builds.
+//! Long lists in blobs, on the embedded store: a list of maximum length, and a list that a backfill builds.
 
 use evenkeel_engine::Outcome;
 use evenkeel_model::shared::{BlobList, Edit, PartChange};

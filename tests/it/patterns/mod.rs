@@ -1,7 +1,7 @@
 //! Each pattern as its users see it: a catalog in TOML and jobs in JSON, on the embedded store and on Azurite.
 //!
-//! Every test creates an entity, changes it so that its keys change, deletes and recreates it, and compares the stored
-//! data with its own computation. At the end no plan may find anything to do.
+//! Every test creates an entity, changes its keys, deletes it and creates it again. The test computes the expected data itself and compares it with
+//! the stored data. At the end a plan must find nothing to do for any primary.
 
 #![expect(
     clippy::unwrap_used,

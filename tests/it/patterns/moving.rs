@@ -1,4 +1,4 @@
-//! `move`: another key or another table, with all views following.
+//! `move` gives an entity another key or moves it to another table, and all views follow.
 
 use evenkeel_engine::Outcome;
 use evenkeel_model::{Entity, EntityKey};
@@ -78,7 +78,7 @@ pub(crate) async fn an_employee_moves_to_another_department_and_another_table(si
         .await;
     site.work(hire("Sales", "1", "Lovelace", "Countess@contoso.com"))
         .await;
-    // The address is unique in the whole company. It passes from one key to the other.
+    // The e-mail address is unique in the whole company. The moved entity keeps the address under its new key.
     site.work(moving(("Sales", "1"), ("Ops", "한 9"))).await;
     staff(site, &[("Ops", "한 9", "Lovelace", "countess@contoso.com")]).await;
 
@@ -166,7 +166,7 @@ pub(crate) async fn a_redelivered_move_leaves_an_entity_that_was_moved_back(site
         Ok(Outcome::Skipped { .. })
     ));
     staff(site, &[("Sales", "1", "King", "ada@contoso.com")]).await;
-    // Moved once more, and recreated by an application under the old key: this is another entity.
+    // The entity is moved once more, and an application creates another entity under the old key. The redelivered job must leave that entity alone.
     site.work(moving(("Sales", "1"), ("Ops", "1"))).await;
     let anew = Entity::new(EntityKey::new("Sales", "1").unwrap())
         .with("LastName", "New")
@@ -178,7 +178,7 @@ pub(crate) async fn a_redelivered_move_leaves_an_entity_that_was_moved_back(site
         site.deliver(&job, &delivery).await,
         Ok(Outcome::Skipped { .. })
     ));
-    // A job that is delivered for the first time gets the error.
+    // On its first delivery, the same job fails with an error.
     delivery.dequeue_count = 1;
     let ended = site.deliver(&job, &delivery).await;
     assert!(ended.is_err_and(|failure| {
@@ -198,11 +198,11 @@ pub(crate) async fn a_redelivered_move_leaves_an_entity_that_was_moved_back(site
 
 pub(crate) async fn moving_takes_as_many_requests_as_the_documentation_says(site: &Site) {
     site.work(json!({"op": "put", "table": "Plain§", "entity": {"PartitionKey": "p", "RowKey": "r", "Name": "x"}})).await;
-    // Read both, insert, delete.
+    // The requests are two reads, an insert and a delete.
     let job =
         json!({"op": "move", "table": "Plain§", "pk": "p", "rk": "r", "to_pk": "q", "to_rk": "r"});
     assert_eq!(site.requests_of(job).await, 4);
-    // 4 as before, 4 for the source and 1 for its address there, 5 for the destination and 2 for the items there.
+    // The 4 requests of a plain move; 4 for the source and 1 for its address; 5 for the destination and 2 for its items.
     site.work(hire("Sales", "1", "King", "ada@contoso.com"))
         .await;
     assert_eq!(

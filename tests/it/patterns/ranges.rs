@@ -1,4 +1,5 @@
-//! Range overlays: properties that a department sets on all of its people.
+//! Range overlays: a department sets properties on all of its people. A carry is the queued job that writes these properties on every entity of the
+//! range.
 
 use std::collections::BTreeMap;
 
@@ -121,7 +122,7 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     site: &Site,
 ) {
     let (mut departments, mut staff) = (Departments::new(), Staff::new());
-    // There are more than two pages of people before any department is written, and one partition without a department.
+    // Before any department is written, there are more than two pages of people, and one partition has no department.
     for n in 0..230 {
         staff.insert(("Sales", format!("{n:03}")), format!("n{n}"));
     }
@@ -135,14 +136,14 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
         site.work(department(pk, said)).await;
         departments.insert(pk, said);
     }
-    // One of them is outside the view's condition.
+    // This department does not satisfy the condition of the view.
     site.work(json!({"op": "put", "table": "Departments§", "entity": {"PartitionKey": "Law", "RowKey": "cellar", "Name": "Cellar"}})).await;
     assert_eq!(site.do_queued().await, [""; 0]);
     site.work(json!({"op": "backfill", "table": "Staff§"}))
         .await;
     agrees(site, &departments, &staff).await;
 
-    // A new employee gets the properties from its own job: by a put, and by a sync of what a client wrote.
+    // A new employee gets the properties from the employee's own job: from a put, and from a sync after a client's write.
     site.work(json!({"op": "put", "table": "Staff§", "entity": {"PartitionKey": "Sales", "RowKey": "new", "Name": "put"}})).await;
     site.write("Staff§", person("Ops", "new", "sync")).await;
     site.work(sync("Staff§", "Ops", "new")).await;
@@ -160,7 +161,7 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     assert_eq!(site.do_queued().await, [""; 0]);
     agrees(site, &departments, &staff).await;
 
-    // A change without new values causes no carry.
+    // A change of other properties of the department queues no carry.
     let before = site.row("Staff§", "Sales", "000").await.unwrap().etag;
     site.work(json!({"op": "put", "table": "Departments§", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "department", "Budget": 5}})).await;
     site.work(sync("Departments§", "Sales", "department")).await;
@@ -254,7 +255,7 @@ pub(crate) async fn an_entity_that_cannot_be_written_holds_up_no_other(site: &Si
 pub(crate) async fn a_put_with_a_view_that_fails_says_what_its_department_says_by_then(
     site: &Site,
 ) {
-    // The copy's row key would be longer than 512 characters.
+    // The row key of this person's copy would exceed 512 characters.
     let long = "x".repeat(510);
     let put = || json!({"op": "put", "table": "Staff§", "entity": {"PartitionKey": "Sales", "RowKey": long, "Name": "Ada"}});
     for name in ["Sales", "Trade"] {
@@ -314,8 +315,8 @@ pub(crate) async fn what_others_overwrote_is_put_back_and_what_moves_is_claimed_
         staff.insert(("Sales", rk.to_owned()), rk.to_owned());
     }
     assert_eq!(site.do_queued().await, [""; 0]);
-    // A client replaces one entity and sends a sync, and replaces another without one. A full sync of the department
-    // finds the second.
+    // A client replaces one entity and sends a sync, and replaces another entity without a sync. A full sync of the department repairs the second
+    // entity.
     for rk in ["1", "2"] {
         site.write("Staff§", person("Sales", rk, rk)).await;
     }
@@ -382,6 +383,6 @@ pub(crate) async fn what_carrying_costs(site: &Site) {
     );
 }
 
-/// Requests of a put that creates a claim, of its carry to 200 entities, of a sync of the department without a change,
-/// of one of the people without a change, and of a put of a new one.
+/// Number of requests of a put that creates a claim, of the carry to 200 entities, of a sync of the department without a change, of a sync of a
+/// person without a change, and of a put of a new person.
 const COSTS: [u64; 5] = [8, 10, 2, 2, 6];

@@ -1,4 +1,4 @@
-//! Search indexes: documents of another store, behind a search service on loopback.
+//! Search indexes: the documents are in a search service, which is a stub on loopback.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ fn sync(pk: &str, rk: &str) -> Value {
     json!({"op": "sync", "table": "Staff§", "pk": pk, "rk": rk})
 }
 
-/// The key of a document, as an application computes it.
+/// The key of a document, computed as an application computes it.
 fn key(site: &Site, pk: &str, rk: &str) -> String {
     BASE64.encode(json!([site.name("Staff§").to_lowercase(), pk, rk]).to_string())
 }
@@ -121,7 +121,7 @@ async fn audit(site: &Site, repair: bool) -> Vec<AuditFinding> {
 
 pub(crate) async fn a_document_follows_its_primary_through_its_life(site: &Site) {
     site.search().create("people", &FIELDS);
-    // Keys that an index would not accept unchanged, and one that is too long for any.
+    // A search index does not accept these keys without encoding, and one is too long even with encoding.
     for (pk, rk) in [
         ("Sales", "1"),
         ("Sales", "한 \"quoted\" 'key'"),
@@ -242,7 +242,7 @@ pub(crate) async fn documents_are_audited_mended_looked_up_and_made_anew(site: &
         "{error}"
     );
 
-    // The index is recreated, as is necessary if its fields change.
+    // The index is deleted and created again, which is necessary if its fields change.
     site.search().create("people", &FIELDS);
     site.work(json!({"op": "backfill", "table": "Staff§"}))
         .await;
@@ -281,7 +281,7 @@ pub(crate) async fn what_the_index_refuses_is_told_with_its_entity(site: &Site) 
         error.contains("\"Salary\"") && error.contains("9007199254740992"),
         "{error}"
     );
-    // A view that cannot derive its item fails alone: the primary is written.
+    // A view that cannot derive its item fails alone, and the primary is still written.
     assert!(site.row("Staff§", "Sales", "2").await.is_some());
     site.work(put(&person("Sales", "2", "King"))).await;
 
@@ -294,7 +294,7 @@ pub(crate) async fn a_service_that_is_busy_or_falls_silent_puts_jobs_off_and_poi
 ) {
     site.search().create("people", &FIELDS);
     let (job, delivery) = site.message(&put(&person("Sales", "1", "King")));
-    // The key of the service was rotated, which does not count against a job.
+    // The service refuses the key as after a rotation. This failure is temporary, so the job is not poisoned.
     site.search().trouble([Trouble::Refused(403, None)]);
     let failure = site.deliver(&job, &delivery).await.unwrap_err();
     assert_eq!(
@@ -305,7 +305,7 @@ pub(crate) async fn a_service_that_is_busy_or_falls_silent_puts_jobs_off_and_poi
     );
     site.work(sync("Sales", "1")).await;
     agrees(site).await;
-    // A write without an answer is repeated at once, and rechecked when no request can be in flight any more.
+    // A write without an answer is repeated at once. A recheck follows when the first request can no longer be in flight.
     site.search().trouble([Trouble::LoseAnswer]);
     site.work(put(&person("Sales", "1", "Byron"))).await;
     agrees(site).await;

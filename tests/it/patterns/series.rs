@@ -1,5 +1,4 @@
-//! Data series: one entity per day with one property per hour, each written by a job of its own; and a series of more
-//! than 252 values.
+//! Data series: one entity per day with one property per hour, each of which its own job writes. Another series has more than 252 values.
 
 use std::collections::BTreeMap;
 
@@ -133,7 +132,8 @@ pub(crate) async fn a_series_of_more_than_252_values_in_a_wide_table_is_read_bac
     let key = EntityKey::new("meter-7", "2026-11-20").unwrap();
     let mut values = BTreeMap::from([("Room".to_owned(), EdmValue::from("Lab"))]);
     site.work(reading(&json!({"Room": "Lab"}))).await;
-    // One by one, not in the order of their names, some of them twice, and some corrected after their row was full.
+    // Each value has its own job. The values are not in the order of their names, some are written twice, and some are corrected after their row was
+    // full.
     let once = (0..256).map(|n| n * 7 % 256);
     for (n, value) in once.map(|n| (n, n)).chain([(17, 17), (3, -3), (255, -255)]) {
         let name = format!("M{n:04}");
@@ -149,7 +149,7 @@ pub(crate) async fn a_series_of_more_than_252_values_in_a_wide_table_is_read_bac
         .map(|(_, rk, _)| rk);
     assert_eq!(rows.collect::<Vec<_>>(), ["2026-11-20", "2026-11-20~1"]);
 
-    // Conditions and views treat the series as one entity, whichever row has a value.
+    // Conditions and views treat the series as one entity, although its values are in several rows.
     let mut older = reading(&json!({"M0255": -256}));
     older["newer_by"] = "M0255".into();
     let Ok(Outcome::Skipped { .. }) = site.attempt(&older).await else {

@@ -177,7 +177,7 @@ impl Site {
             .unwrap()
             .job;
         let number = self.messages.fetch_add(1, Ordering::SeqCst);
-        // A table is dropped only when its time is over by the clock of the queue service.
+        // The engine drops a table only when its retention time has passed by the clock of the queue service.
         let later = if matches!(job, Job::DropTable(_)) {
             SignedDuration::from_hours(24 * 100)
         } else {
@@ -374,7 +374,7 @@ impl Site {
             .collect()
     }
 
-    /// Stages a blob under a name of its own. Returns the reference for the job.
+    /// Stages a blob with a unique name. Returns the reference for the job.
     pub(crate) async fn stage(
         &self,
         name: &str,
@@ -458,7 +458,7 @@ async fn create(account: &Account, catalog: &Catalog) {
     }
 }
 
-/// A message's text. Senders compress a long one.
+/// Compresses the text of a message if it is too long, as a sender does.
 fn compressed(text: &str) -> String {
     if text.len() <= limits::QUEUE_BODY_BYTES {
         return text.to_owned();

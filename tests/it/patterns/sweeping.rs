@@ -1,4 +1,4 @@
-//! Entities that are deleted by condition, with all their items.
+//! Entities that a job deletes by condition, with all their items.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::json;
@@ -43,8 +43,8 @@ fn entity(number: u32) -> Entity {
     Entity::new(EntityKey::new("Sales", format!("{number:04}")).unwrap()).with("Name", name)
 }
 
-/// Deletes in one partition share transactions of a hundred, as `docs/performance.md` describes. Rechecks of entities
-/// with views share messages.
+/// Deletes in one partition share transactions of a hundred entities, as `docs/performance.md` describes. Rechecks of entities with views share
+/// messages.
 pub(crate) async fn deleting_by_condition_takes_few_requests(site: &Site) {
     for (table, most) in [("Plain§", 20), ("Viewed§", 120)] {
         for number in 0..400 {

@@ -1,5 +1,5 @@
-//! Several patterns on one table: departments and employees in one partition, with index rows, lists, totals and set
-//! properties, copies elsewhere, large values, and an archive.
+//! Several patterns on one table. Departments and employees are in one partition, with index rows, lists, totals and set properties. Copies, large
+//! values and an archive are in other places.
 
 use std::collections::BTreeMap;
 
@@ -258,7 +258,7 @@ pub(crate) async fn many_patterns_on_one_table_follow_its_entities_through_their
     }
     assert_whole(site, &staff).await;
 
-    // All properties that views use change at once, and the same job is delivered again.
+    // One job changes all properties that views use, and then the same job is delivered again.
     staff.insert(
         "empid_01",
         employee("Hall", "hall@contoso.com", "Lima", true, Some(2)),
@@ -268,7 +268,8 @@ pub(crate) async fn many_patterns_on_one_table_follow_its_entities_through_their
     }
     assert_whole(site, &staff).await;
 
-    // The manager is archived and another one becomes manager. Until then all properties of the old one remain.
+    // The manager is archived, and another employee becomes manager. The archived manager cannot be restored until the other employee stops being
+    // manager.
     site.work(on("archive", "empid_01")).await;
     let gone = staff.remove("empid_01").unwrap();
     assert_whole(site, &staff).await;
@@ -310,9 +311,8 @@ pub(crate) async fn many_patterns_on_one_table_follow_its_entities_through_their
     }
 }
 
-/// Views with targets in the primary's partition are written with it in one transaction. The others
-/// follow in a transaction of their own. All other writes are footprints: announced and closed. The department is a
-/// primary itself, so that its footprint is closed, too.
+/// Items in the primary's partition are written with the primary in one transaction. Items in another partition follow in a second transaction. All
+/// other writes announce or close footprints. The department is a primary itself, so its own footprint is closed, too.
 pub(crate) async fn a_department_and_its_employees_commit_together(site: &Site) {
     let department = |table: &str| json!({"op": "put", "table": table, "entity": {"PartitionKey": "Sales", "RowKey": "department"}});
     let employee = |table: &str, rk: &str, name: &str, manager: bool| {

@@ -1,4 +1,4 @@
-//! Wide entities: hundreds of properties, and more than a row's mebibyte, as one entity.
+//! Wide entities: an entity with hundreds of properties and more than 1 MiB is stored in several rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -168,7 +168,7 @@ pub(crate) async fn a_survey_of_300_answers_is_one_entity(site: &Site) {
     assert_eq!(rows(site, "Surveys§").await, ["7", "7~1"]);
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // One answer changes its row and the first row, whose ETag is the version of the entity.
+    // A changed answer changes the row that contains it, and the first row, whose ETag is the version of the entity.
     let before = (
         site.row("Surveys§", "2026", "7").await.unwrap(),
         site.row("Surveys§", "2026", "7~1").await.unwrap(),
@@ -198,7 +198,7 @@ pub(crate) async fn a_survey_of_300_answers_is_one_entity(site: &Site) {
     );
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // Another address moves the copies. A neighbor is a different entity. Fewer answers need fewer rows.
+    // Another e-mail address moves the copies. An entity with a similar key is a different entity. An entity with fewer answers needs fewer rows.
     survey.insert("Mail".to_owned(), "Countess@contoso.com".into());
     site.work(put("7", "replace", &survey)).await;
     let other = answers(0..700, "byron@contoso.com");
@@ -248,7 +248,7 @@ pub(crate) async fn a_thousand_properties_are_archived_restored_and_moved_as_one
 pub(crate) async fn two_and_a_half_mebibytes_are_one_entity(site: &Site) {
     let mut survey = answers(0..5, "ada@contoso.com");
     site.work(put("7", "replace", &survey)).await;
-    // A message can carry up to a mebibyte, so that the entity grows by merges.
+    // A message can carry at most 1 MiB, so several merges build the entity.
     for part in 0..8 {
         let some: Answers = (0..10)
             .map(|n| (format!("Text{part}{n}"), EdmValue::from("x".repeat(32_768))))
@@ -263,7 +263,7 @@ pub(crate) async fn two_and_a_half_mebibytes_are_one_entity(site: &Site) {
         .sum();
     assert!(bytes >= 5 << 19, "{bytes} bytes");
     in_step(site, &[("2026", "7", &survey)]).await;
-    // 64 KiB each as Azure counts, fifteen per row.
+    // By Azure's count each property has 64 KiB, so a row has room for fifteen.
     assert_eq!(rows(site, "Surveys§").await.len(), 6);
 
     survey.insert("Mail".to_owned(), "countess@contoso.com".into());
@@ -279,7 +279,7 @@ pub(crate) async fn two_and_a_half_mebibytes_are_one_entity(site: &Site) {
     site.work(on("restore", "7")).await;
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // A single transaction cannot write more than four mebibytes.
+    // A transaction can write at most 4 MiB.
     for part in 0..8 {
         let some: Answers = (0..10)
             .map(|n| (format!("More{part}{n}"), EdmValue::from("x".repeat(32_768))))
@@ -334,7 +334,7 @@ pub(crate) async fn what_does_not_fit_says_what_to_do(site: &Site) {
 pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
     let mut survey = answers(0..300, "ada@contoso.com");
     site.work(put("7", "replace", &survey)).await;
-    // The documentation requires that any row is written together with the first one.
+    // The documentation requires clients to write the first row in the same transaction as any other row.
     let table = TableName::new(site.name("Surveys§")).unwrap();
     let at = |rk: &str| Entity::new(EntityKey::new("2026", rk).unwrap());
     let first = site.row("Surveys§", "2026", "7").await.unwrap();
@@ -352,7 +352,7 @@ pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
     site.work(on("sync", "7")).await;
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // A client that replaces a row removes its token. The next write repairs that.
+    // A client that replaces a row removes the property that links it to the entity. The next write restores that property.
     let row = site.row("Surveys§", "2026", "7~1").await.unwrap();
     let mut anew = row.entity.clone();
     anew.properties.remove("ek_row");
@@ -386,8 +386,7 @@ pub(crate) async fn a_client_may_write_the_rows_itself(site: &Site) {
     );
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // A client that deletes only the first row leaves the others, which belong to no entity and are removed by the next
-    // write.
+    // A client deletes only the first row. The other rows then belong to no entity, and the next write removes them.
     site.account
         .tables
         .apply(
@@ -475,7 +474,8 @@ pub(crate) async fn a_wide_entity_takes_as_many_requests_as_the_documentation_sa
         job["table"] = table.into();
         job
     };
-    // Without views: one read and one transaction. A wide entity is read with two requests.
+    // The table has no views, so a put takes one read and one transaction. If the entity is wide, the read takes two
+    // requests.
     assert_eq!(
         site.requests_of(entity("Surveys2§", &answers(0..3, "a")))
             .await,

@@ -1,5 +1,5 @@
-//! Both directions at once: a department sets its name on its people, and their manager sets its properties on the
-//! department. In one partition, as in Azure's guide, and in two tables.
+//! Both directions at once: a department sets its name on its people, and the manager sets the manager's properties on the department. Both are in
+//! one partition, as in Azure's guide, or in two tables.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ select = []
 on_conflict = "reject"
 "#;
 
-/// The tables of departments and of people, and whether people are counted and indexed.
+/// The tables of departments and of people. `together` means that both are in one table, in which people are also counted and indexed.
 struct Tables {
     departments: &'static str,
     people: &'static str,
@@ -146,8 +146,8 @@ impl Tables {
     }
 }
 
-/// Does the queued jobs, which must succeed, and checks that departments and people have each other's properties, and
-/// nobody its own.
+/// Runs the queued jobs, which must succeed. Checks that departments and people have each other's properties, and that nobody has properties of
+/// itself.
 async fn agrees(site: &Site, tables: &Tables, company: &Company) {
     assert_eq!(site.do_queued().await, [""; 0]);
     let manager = |pk: &str| {
@@ -267,7 +267,7 @@ async fn lives(site: &Site, tables: &Tables) {
     company.departments.insert("Sales", ("Trade", Some(5)));
     agrees(site, tables, &company).await;
 
-    // The manager gets another address. It is set on the department, and nothing is carried.
+    // The manager gets another address. The job sets the address on the department, and queues no carry.
     let one = ("Kwok", "kwok@contoso.com", true);
     site.work(tables.person(("Sales", "1"), one)).await;
     company.people.insert(("Sales", "1"), one);
@@ -305,7 +305,8 @@ async fn lives(site: &Site, tables: &Tables) {
     company.departments.insert("Ops", ("Ops", None));
     agrees(site, tables, &company).await;
 
-    // A second manager's job reports the first one, and everything else goes on, even a rename of the department.
+    // The job of a second manager reports the conflict with the first manager. Everything else in that job succeeds, and so does a rename of the
+    // department.
     let second = site
         .refused(tables.person(("Ops", "1"), ("Hall", "don@contoso.com", true)))
         .await;
@@ -321,7 +322,7 @@ async fn lives(site: &Site, tables: &Tables) {
     company.people.remove(&("Ops", "10"));
     agrees(site, tables, &company).await;
 
-    // Nothing is left for a backfill, an audit or a full sync, and none of them runs in circles.
+    // A backfill, an audit and a full sync find nothing to do, and none of these jobs triggers the others forever.
     for table in [tables.people, tables.departments] {
         site.work(json!({"op": "backfill", "table": table})).await;
         agrees(site, tables, &company).await;
@@ -361,8 +362,8 @@ pub(crate) async fn a_department_and_its_people_in_two_tables_say_what_the_other
     lives(site, &APART).await;
 }
 
-/// Each is in the range of the other, and neither can be settled. Their properties are carried, and their failures do
-/// not queue jobs forever.
+/// Each of the twins is in the range of the other, and neither can be settled. A carry still sets the properties of both, and their failures do not
+/// queue jobs forever.
 pub(crate) async fn two_failing_primaries_in_each_others_ranges_come_to_rest(site: &Site) {
     let put = |rk: &str, sign: &str| {
         let entity = json!({"PartitionKey": "p", "RowKey": rk, "Name": rk, "Sign": sign});
@@ -393,7 +394,7 @@ pub(crate) async fn two_failing_primaries_in_each_others_ranges_come_to_rest(sit
     );
 }
 
-/// The items of a deleted primary are found and dropped, even if a derived row of another one has its key by now.
+/// A deleted primary is found and its items are deleted, even if a derived row of another primary now has the key of the deleted one.
 pub(crate) async fn a_row_of_a_view_hides_no_primary_that_had_its_key(site: &Site) {
     let tags = async || {
         site.keys("ByTag§", "ek_view")
@@ -462,8 +463,8 @@ pub(crate) async fn a_row_of_a_view_hides_no_primary_that_had_its_key(site: &Sit
     );
 }
 
-/// The manager of a department in the same partition is written with it in one transaction. The department's properties
-/// are carried to a page of its people in another transaction, without the department's own row.
+/// The manager and the department are in the same partition, so one transaction writes both. Another transaction carries the department's properties
+/// to a page of people, without the department's own row.
 pub(crate) async fn what_it_costs_to_tell_each_other(site: &Site) {
     site.work(TOGETHER.department("Sales", ("Sales", None)))
         .await;

@@ -1,4 +1,4 @@
-//! Views of views: a pass over a primary also reconciles the primaries that it has derived, each in a pass of its own.
+//! Views of views: a pass over a primary also reconciles the primaries that it derives, each in its own pass.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +109,7 @@ async fn a_derived_primary_that_cannot_be_brought_in_step_stops_no_other() {
     refused(&lab, &sync("Sales", "2")).await;
     assert_eq!(desk(&lab, "2").await.as_deref(), Some("Gordon"));
 
-    // A holder that gives up the key syncs those that wait for it.
+    // When the holder gives up the key, the primaries that wait for the key are synced.
     lab.write(employee("1", "ada@contoso.com", "King")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab.do_queued().await;
@@ -145,7 +145,8 @@ async fn a_derived_primary_that_cannot_be_brought_in_step_stops_no_other() {
     }
 }
 
-/// A primary that wants the key does not wait for the job of a holder whose derived row has another key by now.
+/// A primary can take the key at once when the derived row of the former holder already has another key. It does not wait for the holder's job to
+/// end.
 #[tokio::test]
 async fn a_key_that_a_derived_primary_has_given_up_is_taken_by_another() {
     let prepared = async || {
@@ -245,8 +246,7 @@ async fn wrong(lab: &Lab) -> Option<String> {
     None
 }
 
-/// A catalog with a chain of four tables: employees, their cards, the cards by e-mail address, and a view of these
-/// rows.
+/// A catalog with a chain of four tables: employees, their cards, the cards by e-mail address, and a view of the cards by e-mail address.
 fn deep_lab() -> Lab {
     let mail = r#"
 [views.mail]
@@ -314,7 +314,7 @@ fn stories() -> [Story; 6] {
     ]
 }
 
-/// Each pass closes after those that follow from it, so that nothing is left behind wherever the worker stops.
+/// A pass closes its footprint after the passes over the primaries that it derives. So nothing is forgotten, whenever the worker stops.
 #[tokio::test]
 async fn whatever_fails_at_every_operation_of_a_chain_it_is_in_step() {
     let mut runs = 0_u32;
@@ -342,7 +342,7 @@ async fn whatever_fails_at_every_operation_of_a_chain_it_is_in_step() {
     );
 }
 
-/// All others follow as if undisturbed, and the next pass includes the one that failed.
+/// One derived primary fails permanently. All other primaries follow as if undisturbed, and the next pass includes the failed one again.
 #[tokio::test]
 async fn a_derived_primary_that_fails_for_good_stops_no_other_whatever_fails_at_every_operation() {
     let prepared = async || {
@@ -390,7 +390,7 @@ async fn a_derived_primary_that_fails_for_good_stops_no_other_whatever_fails_at_
     assert!(sweep.runs().0 > 100, "only {} runs", sweep.runs().0);
 }
 
-/// Makes the footprint of a card unreadable, or readable again. Returns its former items.
+/// Sets the list of items in the footprint of a card, to make the footprint unreadable or readable again. Returns the former list.
 async fn card_lists(lab: &Lab, rk: &str, items: &str) -> String {
     let before = lab.read(FOOTPRINTS, "Cards~cards", rk).await.unwrap();
     let key = before.entity.key.clone();
@@ -434,7 +434,7 @@ async fn a_primary_that_is_gone_leaves_no_tombstone_while_what_follows_fails() {
     assert!(lab.rows(FOOTPRINTS).await.is_empty());
 }
 
-/// The bottom pass asks again, because a late insert has restored the row.
+/// If the card is synced alone, its pass asks the holder a second time, because a late insert might have restored the row.
 #[tokio::test]
 async fn a_pass_that_follows_another_asks_the_holder_of_a_key_once() {
     let card = job(&json!({"op": "sync", "table": "Cards", "pk": "cards", "rk": "2"}));
@@ -459,7 +459,7 @@ async fn a_pass_that_follows_another_asks_the_holder_of_a_key_once() {
         let reads = || lab.faults.reads_of(FOOTPRINTS, "Cards~cards", "1");
         let before = reads();
         refused(&lab, &job).await;
-        // One more read adds it to the contenders of the key.
+        // One more read adds the primary to the contenders for the key.
         assert_eq!(reads() - before, asked + 1, "{asks}");
     }
 }

@@ -1,4 +1,6 @@
-//! Ranges that cannot all be served: two departments with the same people, a person whose row is full, a retired view.
+//! A carry is the queued job that sets the properties of a department on the people in its range. These tests have ranges
+//! in which a carry cannot set all properties: two departments with the same people, a person whose row is full, a retired
+//! view.
 
 use evenkeel_engine::{Failure, FailureClass, Outcome};
 use evenkeel_model::catalog::{Catalog, Source};
@@ -83,7 +85,7 @@ async fn falls_silent(lab: &Lab, rk: &str) {
     lab.work(&sync("Departments", rk)).await.unwrap();
 }
 
-/// Removes the queued carries. The test runs them itself.
+/// Removes the queued carries, because the test runs them itself.
 async fn without_queued(lab: &Lab) {
     let queue = lab.delivery().carry_queue;
     for message in lab
@@ -101,8 +103,7 @@ async fn without_queued(lab: &Lab) {
     }
 }
 
-/// Checks that everybody in the range has this department's name, the index has the copies, and no plan finds anything
-/// to do.
+/// Checks that everybody in the range has this department's name, that the index has the copies, and that no plan finds anything to do.
 async fn all_say(lab: &Lab, department: Option<&str>, story: &str) {
     let people = lab.rows("Employees").await;
     for row in &people {
@@ -182,8 +183,8 @@ fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
         .collect()
 }
 
-/// A delayed worker writes a department's former claim again, after another worker has dropped it. So the row lists
-/// both claims, and the footprint only the present one.
+/// A delayed worker writes a former claim of a department again, after another worker has removed that claim. So the row lists both claims, and the
+/// department's footprint lists only the present one.
 #[tokio::test]
 async fn a_claim_that_its_footprint_does_not_list_is_ignored() {
     let lab = staffed(declared(CATALOG)).await;
@@ -217,7 +218,8 @@ async fn a_claim_that_its_footprint_does_not_list_is_ignored() {
     all_say(&lab, Some("Red"), "somebody has come").await;
 }
 
-/// The transaction of a page may still arrive when the row of a person is full. Nothing else would follow that write.
+/// The transaction of a carry gets no answer, and then the row of one person is full. The transaction may still arrive, and no other job would check
+/// the row after that.
 #[tokio::test]
 async fn a_full_row_with_an_unanswered_write_is_rechecked() {
     let spoken = async || {
@@ -310,7 +312,7 @@ async fn properties_of_a_retired_view_are_cleared_despite_any_disturbance() {
     assert!(sweep.runs().0 > 50, "only {} runs", sweep.runs().0);
 }
 
-/// A view that took over the properties of a retired one may be carried before or after the retired one.
+/// A new view replaces a retired view with the same properties. The carry of the new view may run before or after the carry of the retired one.
 #[tokio::test]
 async fn properties_of_a_renamed_view_stay_in_any_order_of_carries() {
     for name in ["names", "tells"] {
@@ -363,7 +365,7 @@ async fn a_range_whose_table_is_gone_has_nothing_to_clear_once_its_view_is_gone(
     assert!(lab.deliver(&carry("a"), 1).await.unwrap().is_err());
 }
 
-/// The catalog without the view uses its table for nothing else.
+/// The catalog does not mention the range's table once the view is removed.
 #[tokio::test]
 async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_catalog_has_named()
 {
@@ -378,7 +380,7 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     next.generations
         .retired
         .insert(says.name.clone(), (1, Source::Table(says.source.clone())));
-    // Otherwise, a forged message could start a walk over any table.
+    // Without this check, a forged message could start a walk over any table.
     let strange = before
         .under(next.clone())
         .work(&carry("a"))
@@ -402,7 +404,7 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     }
 }
 
-/// No job of the entity itself removes the properties of a retired view.
+/// The person changes before every write of the carry. Only a carry clears the properties of a retired view, so a later delivery has to do that.
 #[tokio::test]
 async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
     let lab = retired().await;
@@ -410,7 +412,7 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
         lab.delete_row("Employees", "Sales", rk).await;
         lab.work(&sync("Employees", rk)).await.unwrap();
     }
-    // Before each write for the remaining person: its page, then five rounds.
+    // The carry writes the last person with the page, and then in five rounds.
     for round in 1..=5 {
         lab.faults.arm(1 + 2 * round, Disturbance::Meddle);
         let client = lab.clone();
@@ -437,7 +439,7 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
     all_say(&lab, None, "the later delivery").await;
 }
 
-/// An entity with corrupt property marks cannot be cleared either.
+/// An entity with corrupt property marks cannot be cleared. The carry clears all other entities and then fails.
 #[tokio::test]
 async fn a_row_that_cannot_be_cleared_fails_the_carry_after_all_others() {
     let lab = retired().await;
@@ -462,7 +464,7 @@ async fn a_row_that_cannot_be_cleared_fails_the_carry_after_all_others() {
     }
 }
 
-/// Two departments exchange their ranges, and one is carried in between.
+/// Two departments exchange their ranges, and a carry of one department runs in between.
 #[tokio::test]
 async fn departments_that_exchange_their_ranges_do_not_disturb_each_other() {
     let of = |rk: &str, prefix: &str| Entity::new(key(rk)).with("Name", rk).with("Prefix", prefix);

@@ -1,4 +1,4 @@
-//! Keys that several primaries want: a contender gets the key when the holder gives it up.
+//! Keys that several primaries want: when the holder gives up the key, a contender takes it.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ async fn items_of_other_views_that_a_refused_job_has_written_are_told() {
 type Prepared = BoxFuture<'static, Job>;
 type Way = (&'static str, fn(Lab, &'static str) -> Prepared);
 
-/// Ways to give up the address: preparations, and the job.
+/// Ways in which the holder gives up the address. Each has preparations, and returns the job to run.
 const WAYS: [Way; 6] = [
     ("deleted by its application", |lab, rk| {
         async move {
@@ -236,8 +236,8 @@ async fn a_contender_is_remembered_whatever_disturbs_its_own_job() {
     }
 }
 
-/// Each of two workers does its whole job before any operation of the other. The contender must be noticed between the
-/// read of the holder and the note.
+/// One worker runs its whole job before an operation of the other worker. The holder must notice the contender even if the contender's note is
+/// written after the holder was read.
 #[tokio::test]
 async fn a_key_that_is_given_up_while_it_is_asked_for_is_not_forgotten() {
     for shape in [SMALL, LAST] {
@@ -317,8 +317,8 @@ async fn a_primary_that_leaves_after_its_key_was_taken_over_leaves_those_before_
     }
 }
 
-/// Events before the recheck: none; a long wait and a closing pass; a third one takes the address over; the holder
-/// leaves before the takeover arrives.
+/// What happens before the recheck: nothing; a long wait and a pass that closes; a third employee takes over the address; the former holder gives up
+/// the address before the late takeover arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meanwhile {
     Nothing,
@@ -327,8 +327,8 @@ enum Meanwhile {
     Left,
 }
 
-/// The new holder wants another address before the answer of its takeover arrives. The replacement of the former
-/// holder's row arrives at the end, while the row is still at its version.
+/// The new holder wants another address before its takeover is answered. The request that replaces the former holder's row arrives at the end, while
+/// the row still has the expected version.
 #[tokio::test]
 async fn a_takeover_that_arrives_late_is_given_back() {
     let (mut arrived, mut at, mut disturbed) = (0, 0, true);
@@ -469,7 +469,7 @@ async fn contenders_cost_the_holder_nothing_and_are_noted_once() {
     );
 }
 
-/// The holder no longer wants the address, but its own job fails permanently.
+/// The holder no longer wants the address, but its own job fails permanently because its footprint is unreadable.
 #[tokio::test]
 async fn an_unreadable_footprint_of_a_holder_blocks_only_the_contested_key() {
     let lab = Lab::of(SMALL);
@@ -503,7 +503,7 @@ async fn an_unreadable_footprint_of_a_holder_blocks_only_the_contested_key() {
             .count()
     };
     assert!(derived().await > 0, "all other items must be derived");
-    // The error recommends this delete.
+    // The error text recommends to delete the footprint.
     lab.delete_row(FOOTPRINTS, "Employees~Sales", "1").await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     do_queued(&lab).await;
@@ -583,7 +583,7 @@ async fn a_contender_is_queued_by_a_backfill_but_not_by_a_repair() {
     assert_eq!(holder(&lab).await.as_deref(), Some("2"));
 }
 
-/// A worker has stopped in the middle of a pass, and the next one queues a recheck.
+/// A worker has stopped in the middle of a pass, and the next worker queues a recheck.
 #[tokio::test(start_paused = true)]
 async fn a_recheck_does_not_fail_for_a_key_conflict_of_its_job() {
     let (lab, has, wants) = contested(SMALL).await;

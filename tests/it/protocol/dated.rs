@@ -1,5 +1,5 @@
-//! Views of tables by date under disturbance. An interrupted drop is completed by the next one, late writes bring
-//! nothing back, and tables of other dates are unchanged.
+//! Views of tables by date, under disturbance. If a drop is interrupted, the next drop completes it. Late writes
+//! restore nothing, and tables of other dates are unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Disturbance, Lab, SMALL, declared, job, table};
 
-/// Two days in the past, so that nothing creates their tables again.
+/// Two days in the past, so that no worker creates their tables again.
 const DAYS: [&str; 2] = ["20200101", "20200102"];
 const TABLES: [&str; 4] = ["ByUser", "Counts", "EvenkeelFootprintsLogins", "Logins"];
 
@@ -181,7 +181,7 @@ async fn what_is_written_while_a_table_is_dropped_leaves_nothing() {
                             .await,
                     );
                 }
-                // Whichever tables still exist, the job ends in order or is retried.
+                // Whichever tables the drop has already deleted, the other job succeeds or is retried.
                 match other.work(&about(op, "1")).await {
                     Ok(_) => {}
                     Err(failure) => assert!(
@@ -350,7 +350,7 @@ async fn count(lab: &Lab, day: &str) -> Option<usize> {
     }
 }
 
-/// The catalog without the view does not know its table as one by date.
+/// Without the view, the catalog no longer knows that the view's table is a table by date.
 #[tokio::test]
 async fn members_leave_the_list_of_a_view_that_is_gone_and_the_list_goes_with_its_table() {
     let lab = counted().await;

@@ -1,9 +1,9 @@
-//! Entities of one table that set properties on others of the same table, under disturbance: each names a deputy, on which it sets its
-//! name.
+//! Entities of one table that set properties on other entities of the same table, under disturbance. Each person names
+//! a deputy, and the view sets the person's name on the deputy's entity.
 //!
-//! Set properties are not rewritten if they are equal, so that only the announcement stops a late write. Each story runs undisturbed,
-//! disturbed at each of its operations, and with another worker that does whole jobs in between. In that case the first worker then
-//! continues for some operations and stops.
+//! The engine does not rewrite set properties that are already equal, so only the announcement stops a late write. Each
+//! story runs undisturbed and disturbed at each of its operations. It also runs with another worker that does whole
+//! jobs before one of its operations. After that the first worker continues for some operations, and stops.
 
 use evenkeel_engine::FailureClass;
 use evenkeel_engine::footprint::{FOOTPRINTS, Footprint};
@@ -36,7 +36,7 @@ fn catalog() -> Catalog {
     declared(CATALOG)
 }
 
-/// Their partitions: the same one, or two.
+/// The partition of the second person: the same as the first person's, or another one.
 #[derive(Debug, Clone, Copy)]
 struct Partitions(&'static str);
 
@@ -76,7 +76,7 @@ impl Partitions {
         )
     }
 
-    /// A client writes one, without the properties of views.
+    /// A client writes a person without the properties that the view sets, which a merge keeps.
     async fn write(self, lab: &Lab, rk: &str, name: &str, deputy: &str) {
         let operation = TableOperation::InsertOrMerge(self.person(rk, name, deputy));
         lab.account
@@ -199,7 +199,7 @@ fn stories() -> Vec<Story> {
     ]
 }
 
-/// Actions of others in between: a client writes, and another worker does the jobs.
+/// What others do between two operations: a client writes, and another worker runs the jobs.
 fn meddlers() -> [(&'static str, Step); 8] {
     [
         ("the other is renamed", |towns, lab| {
@@ -249,7 +249,8 @@ fn meddlers() -> [(&'static str, Step); 8] {
                 lab.remove(towns.of("bob"), "bob").await;
                 lab.work(&towns.sync("bob")).await.unwrap();
                 towns.writes(&lab, "bob", "Bob", &deputy).await;
-                // The documentation requires these syncs after deleting an entity with properties of others.
+                // After deleting an entity that had properties of others, these syncs are required by the
+                // documentation.
                 lab.sync_later
                     .lock()
                     .unwrap()
@@ -266,8 +267,8 @@ fn meddlers() -> [(&'static str, Step); 8] {
     ]
 }
 
-/// Does everything that is left, and returns a description of any deviation: a deputy without the properties of the
-/// entity that names it.
+/// Runs everything that is left. Returns a description of the first deviation, such as a deputy without the properties
+/// of the person who names it.
 async fn wrong(lab: &Lab) -> Option<String> {
     lab.faults.calm();
     lab.sim.settle();
@@ -291,8 +292,8 @@ async fn wrong(lab: &Lab) -> Option<String> {
         };
         let mut plan = lab.engine.plan(&primary).await.unwrap();
         if !plan.in_step && !plan.waiting.is_empty() {
-            // A pass that stopped may have announced a change on an absent entity. That does no harm and ends with the
-            // next sync, which has to follow anyway when that entity is created.
+            // A pass that stopped may have announced a change on an entity that does not exist. This does no harm. The
+            // announcement ends with the next sync of that entity, which is needed anyway when the entity is created.
             lab.work(&job(
                 &json!({"op": "sync", "table": "Employees", "pk": pk, "rk": rk}),
             ))
@@ -346,7 +347,7 @@ async fn deputies_have_each_others_properties_despite_a_fault_at_any_operation()
     );
 }
 
-/// Runs every story with another worker before every operation, after which the first one stops at once, some
+/// Runs every story with another worker before every operation. After that the first worker stops at once, some
 /// operations later, or not at all. Returns the first deviation, and the number of runs.
 async fn meddled(stories: &[Story]) -> (Option<String>, u32) {
     let mut runs = 0;
@@ -391,7 +392,8 @@ async fn deputies_have_each_others_properties_despite_other_workers() {
     );
 }
 
-/// Two are each other's deputies. The job of the second is poisoned, and the ring can be resolved at once.
+/// Two people are each other's deputies. The job that closes this ring is poisoned, and then the ring can be resolved
+/// at once.
 #[tokio::test]
 async fn a_ring_is_reported_and_harmless_despite_a_fault_at_any_operation() {
     let alone: Step =
@@ -448,8 +450,8 @@ async fn a_ring_is_reported_and_harmless_despite_a_fault_at_any_operation() {
     );
 }
 
-/// A line in which each sets properties on the next, longer than the limit of nested passes. Those before the limit are
-/// closed, and a sync of each continues the line.
+/// A chain of people, each the deputy of the one before, is longer than the limit of nested passes. The passes before
+/// the limit close, and a sync of each further person continues the chain.
 #[tokio::test]
 async fn a_chain_that_is_too_long_is_followed_up_to_the_nesting_limit() {
     let line: Vec<String> = (0..10).map(|n| format!("p{n}")).collect();

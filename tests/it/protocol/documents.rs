@@ -1,4 +1,4 @@
-//! Rows that many primaries share, and their writers.
+//! Rows that many primaries share, and races between their writers.
 
 use std::time::Duration;
 
@@ -185,7 +185,7 @@ set = {{ {title}Name = "{{FirstName}}" }}
         )
     });
     let lab = Lab::with(SMALL, declared(&format!("{THREE_VIEWS}{}", views.concat())));
-    // Each name takes two of 252 properties.
+    // Each property that the view sets takes two of the 252 properties of a row, the second for the mark of its owner.
     let row = (0..247).fold(
         Entity::new(EntityKey::new("Sales", "full").unwrap()),
         |row, n| row.with(format!("Own{n}"), n),

@@ -1,5 +1,5 @@
-//! Encrypted properties under every disturbance: no plain value is ever written, and each value can be decrypted for
-//! its own entity only.
+//! Encrypted properties under every disturbance: a plain value is never written, and a value can be decrypted only for
+//! the entity that it was encrypted for.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::protocol::oracle;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Lab, SMALL, job, table, vault};
 
-/// A part of every plain value that occurs nowhere else.
+/// Occurs in every plain value, and in nothing else.
 pub(crate) const CANARY: &str = "canary";
 
 fn catalog() -> Catalog {
@@ -263,7 +263,7 @@ fn moved(pk: &str) -> Job {
     )
 }
 
-/// A name; the jobs, of which only the last is disturbed; the final partition; whether `Ssn` and `Salary` are encrypted
+/// A name, the jobs (only the last one is disturbed), the final partition, and whether `Ssn` and `Salary` are encrypted
 /// at the end.
 type Conditional = (&'static str, fn() -> Vec<Job>, &'static str, [bool; 2]);
 
@@ -425,7 +425,7 @@ async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in
         "no data key may be read"
     );
 
-    // Another job writes the region between this job's read and its write, in either order.
+    // Before or after the other, another job writes the region, on which the encryption of this job's values depends.
     for region_first in [false, true] {
         let lab = conditional();
         lab.work(&of(Some("US"), "replace", &whole()))
@@ -626,7 +626,7 @@ async fn an_erased_or_damaged_data_key_is_an_error_with_its_entity_and_writes_no
         );
         assert!(refused(&lab, &job(&away)).await.contains(problem));
     }
-    // A configuration without a key is not the job's fault, so that its message waits.
+    // A missing key is a mistake of the configuration and not of the job, so the job's message waits.
     lab.account
         .tables
         .apply(

@@ -1,5 +1,5 @@
-//! Erasures that race with other jobs: an entity that was put again later is left alone, wherever it is by then, and
-//! can be read.
+//! Erasures that race with other jobs. If an entity was put again later, the erasure leaves it alone, even if it is
+//! archived by then, and it can still be decrypted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +49,8 @@ async fn stored(lab: &Lab, table: &str) -> Option<Entity> {
     lab.read(table, "Sales", "1").await.map(|row| row.entity)
 }
 
-/// The message waits or is a duplicate, and another delivery has erased the employee before.
+/// The message waits while the employee is put again and archived. In some runs another delivery has erased the
+/// employee before that.
 #[tokio::test]
 async fn an_erasure_leaves_what_a_later_job_has_archived_with_its_data_key() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
@@ -128,7 +129,7 @@ async fn no_request_of_an_erasure_that_arrives_late_deletes_the_data_key_of_an_e
     }
 }
 
-/// The first delivery stops while its request is in flight, and the next one comes after the entity was put again.
+/// The first delivery stops while its request is in flight. The next delivery comes after the entity was put again.
 #[tokio::test]
 async fn a_late_request_of_a_stopped_erasure_keeps_the_data_key_of_a_new_entity() {
     let erase = job(&erasure());
@@ -199,7 +200,7 @@ async fn an_entity_that_is_put_anew_amid_an_erasure_can_be_read() {
     }
 }
 
-/// Before each operation of the earlier delivery, a later delivery is done and the entity is put again.
+/// Before each operation of the first delivery, a second delivery completes and then the entity is put again.
 #[tokio::test]
 async fn a_delivery_of_an_erasure_that_is_held_up_leaves_an_entity_put_anew_after_a_later_one_had_ended()
  {
@@ -223,8 +224,8 @@ async fn a_delivery_of_an_erasure_that_is_held_up_leaves_an_entity_put_anew_afte
     }
 }
 
-/// An erasure is done before each operation of a put. Before that, a plain delete has kept the data key, or the entity
-/// never existed and has none.
+/// An erasure completes before each operation of a put. In some runs a plain delete before that has kept the data key.
+/// In others the entity never existed and has no data key.
 #[tokio::test]
 async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_the_end() {
     let prepared = async |before: &str| {
@@ -272,8 +273,8 @@ async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_t
     }
 }
 
-/// Before each operation of a move, the destination key is erased. The worker of the erasure may stop at the next
-/// operation.
+/// Before each operation of a move, an erasure of the destination key runs. The worker of the erasure may stop at its
+/// next operation.
 #[tokio::test]
 async fn a_move_that_loses_to_an_erasure_of_its_target_seals_by_the_data_key_that_is_there_in_the_end()
  {
@@ -421,7 +422,7 @@ source = "Staff"
 to = { kind = "file", dir = "/mnt/drawer" }
 "#;
 
-/// A part of every value of the erased entity, and of none of its keys.
+/// Occurs in every value of the erased entity, and in none of its keys.
 const VALUE: &str = "valueofher";
 
 fn everywhere() -> Lab {
@@ -516,8 +517,8 @@ async fn marked(lab: &Lab) -> Vec<String> {
         .collect()
 }
 
-/// The answer of her first job is lost. Since then she was archived in each archive, without disturbance, and put again
-/// each time.
+/// The answer of the first job of this entity is lost. Since then the entity was moved to each archive, without
+/// disturbance, and put again each time.
 #[tokio::test]
 async fn nothing_of_an_erased_entity_remains_except_what_its_erasure_reports() {
     let first = hired(["Sales", "1"], VALUE);

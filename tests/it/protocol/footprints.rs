@@ -1,4 +1,5 @@
-//! Footprints near their limits: a primary changes from one valid state to another, whatever the size of both together.
+//! Footprints near their limits: a primary can change from any valid state to any other, although the footprint may be
+//! too small for the items of both states.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,9 +28,9 @@ container = "large"
 threshold = "16B"
 properties = [PROPERTIES]
 "#;
-/// More than half of the maximum number of items.
+/// More than half of the maximum number of items of a footprint.
 const MANY: usize = 600;
-/// Items of about 2 KiB each: a footprint can hold those of one state, but not of two.
+/// Number of views with items of about 2 KiB each. A footprint has room for the items of one state, but not of two.
 const VIEWS: usize = 300;
 
 async fn lab(views: &str) -> Lab {
@@ -143,7 +144,8 @@ async fn a_primary_exchanges_items_that_its_footprint_does_not_hold_together() {
 #[tokio::test]
 async fn an_exchange_in_parts_that_stops_is_carried_on() {
     let sync = job(&json!({"op": "sync", "table": "Surveys", "pk": "p", "rk": "1"}));
-    // During the announcement, while the old items are dropped, and before and while the new ones are written.
+    // Operation 3 announces the new items, operations 5 and 150 delete the old ones, and operations 310 and 500 are
+    // before and within the writes of the new ones.
     for at in [3, 5, 150, 310, 500] {
         let lab = lab(&views(VIEWS)).await;
         lab.work(&put(&named("Ada"))).await.unwrap();
@@ -162,7 +164,7 @@ async fn an_exchange_in_parts_that_stops_is_carried_on() {
 
 #[tokio::test]
 async fn a_primary_that_is_gone_is_found_by_its_footprint_whatever_its_partition_key() {
-    // A hash of the application's own, and a key so long that the footprint has a hash of it.
+    // The second key looks like a hash. The third key is so long that the footprint contains a hash of it.
     for pk in ["p".to_owned(), "0f".repeat(32), "x".repeat(505)] {
         let lab = lab(&views(2)).await;
         lab.work(&put(&Entity::new(
@@ -180,7 +182,8 @@ async fn a_primary_that_is_gone_is_found_by_its_footprint_whatever_its_partition
     }
 }
 
-/// A client deletes the entity before the message is delivered again, so that no page of the table contains it.
+/// A client deletes the entity before the message is delivered again, so the sweep does not find the entity in the
+/// table.
 #[tokio::test]
 async fn what_a_stopped_sweep_has_left_is_found_by_its_footprint_whatever_its_partition_key() {
     const ARCHIVE: &str = r#"
@@ -249,8 +252,8 @@ select = []
     }
 }
 
-/// Three bytes of JSON each, but one UTF-16 unit: the list of two states exceeds an entity's size as JSON, but not as
-/// Azure counts it.
+/// A character of these keys has three bytes in JSON, but one UTF-16 unit. As JSON, the items of two states are larger
+/// than an entity may be, but by Azure's count they are not.
 #[tokio::test]
 async fn a_primary_exchanges_items_whose_keys_are_hangul() {
     let lab = lab(&views(VIEWS)).await;
@@ -261,7 +264,7 @@ async fn a_primary_exchanges_items_whose_keys_are_hangul() {
     }
 }
 
-/// Without their ETags the items of this state fit into the footprint, and with them they do not.
+/// Without their ETags the items of this state fit into the footprint. With their ETags they do not fit.
 #[tokio::test]
 async fn a_state_whose_footprint_could_be_announced_and_not_closed_is_refused_before_anything_is_written()
  {
@@ -287,7 +290,8 @@ async fn a_state_whose_footprint_could_be_announced_and_not_closed_is_refused_be
     assert_eq!(lab.rows("ByName").await, []);
 }
 
-/// A client deletes the entity again, and a reader asks whether it is settled. A copy of the stopped pass may exist.
+/// A pass stopped after it announced copies of an entity that was back. Then a client deletes the entity again, and a
+/// reader asks whether it is settled. A copy of the stopped pass may exist.
 #[tokio::test]
 async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_of_an_entity_that_is_back()
  {
@@ -326,7 +330,7 @@ async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_o
     assert!(left > 1, "copies were left {left} times");
 }
 
-/// Items of a newer catalog are never read. So they do not cause further rechecks.
+/// The worker never reads items of views that only a newer catalog declares, so these items cause no further rechecks.
 #[tokio::test]
 async fn an_unsealed_footprint_with_items_of_a_newer_catalog_is_closed() {
     let index = |view: &str, table: &str| {

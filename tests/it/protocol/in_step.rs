@@ -1,8 +1,8 @@
-//! "Settled" is answered only if it is true: at any moment of a job and of the jobs that it queues, after a yes
-//! everything derived has the requested version, including the entities of a range and what is derived from these. At
-//! the end the answer is yes.
+//! The client reports an entity as settled only if that is true. The tests ask at every moment of a job and of the jobs
+//! that it queues. If the answer is yes, everything derived has the requested version: the items, the entities of a
+//! range, and the items of those entities. At the end the answer must be yes.
 //!
-//! A department has an item of every kind of view, and sets its name on its people, of whom there are copies.
+//! A department has an item of every kind of view, and sets its name on its people. There are copies of these people.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -171,7 +171,7 @@ async fn told(lab: &Lab) -> InStep {
         .unwrap()
 }
 
-/// The names in each place where the department has items.
+/// The names that are stored in each place where the department has items.
 fn said(lab: &Lab) -> Vec<(&'static str, BTreeSet<String>)> {
     let rows = |name: &str| lab.sim.rows(&table(name)).into_iter();
     let of_view = |name: &'static str, view: &'static str| {
@@ -279,7 +279,7 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
         .map(str::to_owned)
         .collect();
     for (place, found) in said(lab) {
-        // A former photo that an interrupted run may have pointed to is kept until its recheck.
+        // An interrupted run may have pointed to a former photo, so the photo is kept until the recheck of that run.
         if !(found == wanted || place == "photo" && found.is_superset(&wanted)) {
             return Err(format!("{place} has {found:?}, the department {wanted:?}"));
         }
@@ -307,7 +307,7 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks, and checks a yes. Returns whether the answer was yes.
+/// Asks whether the department is settled. If the answer is yes, checks that this is true. Returns the answer.
 async fn ask(lab: &Lab, story: &str) -> bool {
     let told = told(lab).await;
     if told.in_step
@@ -318,7 +318,7 @@ async fn ask(lab: &Lab, story: &str) -> bool {
     told.in_step
 }
 
-/// A settled department, with a change of the account and a job that follows it.
+/// Returns a lab with people and a department of this name, settled.
 async fn prepared(name: &str) -> Lab {
     let lab = Lab::with(SMALL, declared(CATALOG));
     lab.sim.create_collection(&departments(), &["Name"]);
@@ -371,7 +371,7 @@ async fn carries(lab: &Lab) -> Vec<Job> {
     jobs
 }
 
-/// Delivers a job until it is done, and asks after each delivery with faults switched off.
+/// Delivers a job until it is done. Asks after each delivery, without faults.
 async fn disturbed(lab: &Lab, job: &Job, story: &str) {
     for dequeue_count in 1..=20 {
         lab.faults.go_on();
@@ -400,7 +400,7 @@ async fn delivered(lab: &Lab, job: &Job, story: &str) {
     ask(lab, story).await;
 }
 
-/// Does everything that is left. At the end the answer must be yes, and true.
+/// Runs everything that is left. At the end the answer must be yes, and it must be true.
 async fn ends_in_step(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
@@ -562,7 +562,7 @@ async fn an_overtaken_carry_completes_only_its_own_change() {
             let mut queued = carries(&lab).await;
             step(lab.clone()).await;
             queued.extend(carries(&lab).await);
-            // The carries run in their order, or in reverse. Each may be delivered twice.
+            // The carries run in the order in which they were queued, or in reverse. Each may be delivered twice.
             if late {
                 queued.reverse();
             }
@@ -583,8 +583,8 @@ async fn an_overtaken_carry_completes_only_its_own_change() {
     }
 }
 
-/// A carry that runs before the pass that queued it has closed waits for the close, and is not lost if that never
-/// happens.
+/// A carry may run before the pass that queued it has closed. Then the carry waits for the close. If the pass never
+/// closes, the carry is not lost.
 #[tokio::test(start_paused = true)]
 async fn a_carry_that_runs_before_its_pass_closes_is_not_lost() {
     let rename = put("B", 2, "e");
@@ -619,7 +619,7 @@ async fn a_carry_that_runs_before_its_pass_closes_is_not_lost() {
 #[tokio::test(start_paused = true)]
 async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
     let lab = prepared("A").await;
-    // A foreign row has the key of a copy.
+    // A row that is not derived has the key of a copy.
     let foreign = Entity::new(EntityKey::new("B", "e2").unwrap());
     lab.account
         .tables
@@ -653,7 +653,8 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
         .await
         .unwrap();
     assert!(!ask(&lab, "before the second sync").await);
-    // Its carry may be lost. A full sync queues it again, together with all others that are marked.
+    // The carry may be lost. A full sync queues the carry again, together with all others that the footprint still
+    // lists.
     lab.work(&job(&json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department", "thorough": true}))).await.unwrap();
     ends_in_step(&lab, "told again").await;
 }

@@ -1,5 +1,6 @@
-//! An operation and its inverse accept the same entities: whatever a table can store is archived and restored unchanged, or the job is
-//! refused and nothing has changed. evenkeel's own properties must not make a legal entity illegal.
+//! An operation and its inverse accept the same entities. Whatever a table can store is archived and restored
+//! unchanged, or the job is refused and nothing has changed. The properties that evenkeel adds must not make a legal
+//! entity illegal.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use crate::protocol::encryption;
 use crate::protocol::world::{Disturbance, Lab, SMALL, declared, job, table};
 
-/// Orders have no derived items. Parts have some in their own partition and some elsewhere.
+/// Orders have no derived items. Parts have derived items in their own partition and in another table.
 const CATALOG: &str = r#"
 [accounts.main]
 kind = "embedded"
@@ -73,7 +74,7 @@ const ARCHIVES: [(&str, &str, bool); 5] = [
     ("orders_as_files", "Orders", true),
     ("parts_as_blobs", "Parts", true),
     ("surveys_as_blobs", "Surveys", true),
-    // An archived row also needs room for evenkeel's own properties.
+    // An archived row needs additional room for the properties that evenkeel adds.
     ("orders_as_rows", "Orders", false),
 ];
 
@@ -97,7 +98,7 @@ fn many(count: usize) -> Entity {
     (0..count).fold(entity(), |entity, i| entity.with(format!("P{i:03}"), true))
 }
 
-/// An entity `below` bytes smaller than allowed. `unit` elements of a value take `per` bytes.
+/// An entity that is `below` bytes smaller than the maximum. A value of `unit` elements takes `per` bytes per element.
 fn large(
     properties: usize,
     below: usize,
@@ -393,7 +394,7 @@ fn told(entity: &Entity) -> String {
     )
 }
 
-/// A wide table uses `~` in the keys of further rows.
+/// In a wide table, `~` in a row key marks the further rows of an entity.
 fn is_legal_in(source: &str, entity: &Entity) -> bool {
     source != "Surveys" || !entity.key.rk.as_str().contains('~')
 }
@@ -498,7 +499,7 @@ async fn a_put_entity_can_be_read_or_is_refused() {
     }
 }
 
-/// An encrypted value is longer than its plain text.
+/// An encrypted value is longer than its plain text, so it may exceed a limit.
 #[tokio::test]
 async fn an_encrypted_value_can_be_decrypted_or_is_refused() {
     for units in [0, 1, 10_000, 24_000, 32_767, 32_768] {
@@ -550,11 +551,11 @@ async fn an_encrypted_value_can_be_decrypted_or_is_refused() {
     }
 }
 
-/// Other programs may write entities that evenkeel does not write.
+/// Other programs can write entities that evenkeel refuses to write.
 #[tokio::test]
 async fn an_entity_that_could_not_be_restored_is_not_archived() {
     let lab = lab().await;
-    // Azure allows the last one, which is larger than 1 MiB as JSON.
+    // Azure allows the last of these entities, although it is larger than 1 MiB as JSON.
     let heavy = of_bytes(30, 0).with("P029", bytes(32_000));
     for entity in [
         entity().with("A", "a\u{0}b"),
@@ -589,7 +590,7 @@ async fn an_entity_that_could_not_be_restored_is_not_archived() {
             lab.delete_row(source, "p", "r").await;
         }
     }
-    // A wide entity whose second row would have too long a key.
+    // A wide entity whose second row would need a key that is too long.
     let entity = Entity {
         key: EntityKey::new("p", "x".repeat(512)).unwrap(),
         ..of_texts(20, 1_100)
@@ -646,7 +647,7 @@ const DISTURBANCES: [Disturbance; 4] = [
     Disturbance::ArriveLater(2),
 ];
 
-/// Uses the largest number of properties that each archive accepts.
+/// Each entity has the largest number of properties that the archive accepts.
 #[tokio::test]
 async fn a_full_entity_is_archived_and_restored_whatever_fails_at_every_operation() {
     for (archive, count) in [
@@ -690,7 +691,7 @@ async fn a_full_entity_is_archived_and_restored_whatever_fails_at_every_operatio
     }
 }
 
-/// 248 properties are the most that a moved entity may have.
+/// A moved entity may have at most 248 properties.
 #[tokio::test]
 async fn a_full_entity_is_moved_whatever_fails_at_every_operation() {
     let moving = json!({"op": "move", "table": "Orders", "pk": "p", "rk": "r", "to_table": "Elsewhere", "to_pk": "p", "to_rk": "r"});
@@ -731,7 +732,7 @@ async fn an_archive_job_that_comes_again_leaves_alone_what_came_back_without_roo
         lab.work(&on("restore", "orders_as_blobs")).await.unwrap();
         is_back(&lab, &many(252), "restored").await;
         sent.1.dequeue_count = 2;
-        // A doubled message is recognised by the job's id, if it has one.
+        // If the job has an id, a duplicate message is recognized by that id on its first delivery.
         double.1.dequeue_count = if message.get("id").is_some() { 1 } else { 2 };
         for again in [sent, double] {
             let ended = lab.run(&again).await;

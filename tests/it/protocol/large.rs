@@ -1,4 +1,4 @@
-//! Large values, disturbed at every operation of every job: every pointer has a blob, and every blob has a pointer.
+//! Large values, disturbed at every operation of every job: each pointer has its blob, and each blob has a pointer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -57,7 +57,7 @@ const DRAWER: &str = "/mnt/drawer";
 const FIRST: &str = "the first value, which is large";
 const SECOND: &str = "the second value, which is large too";
 
-/// Content types of a text in a `put`, and of the staged value.
+/// Content type of a text that a `put` moves to a blob.
 const TEXT: &str = "text/plain; charset=utf-8";
 const STAGED_KIND: &str = "image/png";
 
@@ -105,7 +105,7 @@ fn on(op: &str) -> Job {
 
 type Values = Vec<(&'static str, Vec<u8>)>;
 
-/// A job, the jobs before it, and the final state: table, key, and the contents of Photo and Resume.
+/// A job, the jobs before it, and the final state: table, key, and the contents of `Photo` and `Resume`.
 struct Scenario {
     name: &'static str,
     before: fn() -> Vec<Job>,
@@ -316,7 +316,7 @@ async fn prepared(scenario: &Scenario) -> Lab {
     lab
 }
 
-/// Every entity except copies, with its table and its primary: from the tables and the documents.
+/// Every entity except copies, from the tables and from the archived documents, with its table and its primary.
 async fn entities(lab: &Lab) -> Vec<(&'static str, Primary, Entity)> {
     let mut entities = Vec::new();
     for name in ["Staff", "Former"] {
@@ -406,7 +406,7 @@ async fn led_to(lab: &Lab, pointer: &Pointer) -> (String, Option<(Bytes, Option<
         name: pointer.name.clone(),
     };
     let file = lab.sim.files().read(&place).await.unwrap();
-    // A file has no content type, but its pointer does.
+    // A file has no content type, so the test uses the content type in the pointer.
     (
         format!("{DRAWER}/{}", pointer.name),
         file.map(|file| (file.content, pointer.content_type.clone())),
@@ -540,8 +540,8 @@ async fn a_staged_value_is_refused_where_its_table_keeps_none_and_nothing_is_wri
     );
 }
 
-/// A skipped job has not read the version of the blob that it names. It deletes the blob only if that has the hash in
-/// the job.
+/// A job that is skipped has not read the staged blob that it names. It deletes the blob only if the blob has the hash
+/// in the job.
 #[tokio::test]
 async fn a_skipped_put_deletes_no_staged_blob_that_it_neither_read_nor_knows() {
     for (sha256, stays) in [
@@ -579,7 +579,7 @@ async fn a_skipped_put_deletes_no_staged_blob_that_it_neither_read_nor_knows() {
     }
 }
 
-/// Erases the person. Returns the time at which the remaining values will be deleted, and the number of these values.
+/// Erases the person. Returns the time at which the remaining values will be deleted, and their number.
 async fn erased(lab: &Lab) -> (Option<jiff::Timestamp>, u64) {
     let mut told = Erasure::default();
     let primary = Primary {
@@ -596,7 +596,7 @@ async fn erased(lab: &Lab) -> (Option<jiff::Timestamp>, u64) {
     )
 }
 
-/// The answer of an earlier job is lost, and everything after it is undisturbed.
+/// The answer of an earlier job is lost. Everything after that job is undisturbed.
 #[tokio::test]
 async fn an_erasure_tells_which_values_stay_after_a_disturbed_job_and_the_next_second_look_deletes_them()
  {
@@ -744,8 +744,8 @@ async fn values_go_to_another_account_and_come_back_in_blocks_with_their_content
     }
 }
 
-/// The first delivery of a staged entity stops at any operation, a later job writes the entity, and the message is
-/// delivered again.
+/// The first delivery of a staged entity stops at some operation, and a later job writes the entity. Then the message
+/// is delivered again.
 #[tokio::test]
 async fn a_staged_entity_that_comes_again_after_a_later_job_is_skipped_where_it_was_taken_or_its_condition_is_unmet()
  {
@@ -847,7 +847,7 @@ source = "Mail"
 to = { kind = "blob", container = "papers", metadata = { subject = "{Subject}" } }
 "#;
 
-/// The view does not use letters, even if some of their properties are in blobs.
+/// A letter has no item of the view `by_title`, so its title may be in a blob.
 #[tokio::test]
 async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     let lab = Lab::with(SMALL, declared(MAIL));
@@ -864,7 +864,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
         job(&json!({"op": "sync", "table": "Mail", "pk": "p", "rk": rk, "thorough": true}))
     };
     let long = |sign: &str| sign.repeat(40_000);
-    // Each value is put by its own job, because a message has room for only one value.
+    // Each value has its own job, because a message has room for only one of them.
     lab.work(&put(
         mail("1").with("Kind", "letter").with("Title", long("t")),
         "replace",
@@ -899,7 +899,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     );
     lab.work(&put(invoice("short"), "replace")).await.unwrap();
     assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 1);
-    // A property that decides whether there is an item counts as used, too.
+    // A property in the condition of a view must not be in a blob either.
     let refused = lab
         .work(&put(
             mail("3").with("Kind", long("k")).with("Title", "short"),
@@ -924,7 +924,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
         refused.chain()
     );
 
-    // A letter becomes an invoice, after its title was replaced by a pointer.
+    // The letter becomes an invoice, but its title is already in a blob.
     let refused = lab
         .work(&put(mail("1").with("Kind", "invoice"), "merge"))
         .await
@@ -943,7 +943,7 @@ async fn only_a_view_with_items_of_an_entity_computes_from_it() {
     assert_eq!(lab.sim.rows(&table("ByTitle")).len(), 2);
 }
 
-/// Whether the filter yields something depends on the value, which the pointer does not contain.
+/// The value decides whether the filter yields a key, and the pointer does not contain the value.
 #[tokio::test]
 async fn the_absence_of_an_item_is_not_derived_from_a_pointer() {
     for sign in ["@", "/"] {
@@ -976,7 +976,7 @@ async fn the_absence_of_an_item_is_not_derived_from_a_pointer() {
             "{sign}: {}",
             refused.chain()
         );
-        // If another part of its key is missing, there is no item in any case.
+        // If another part of the key is missing, there is no item in any case, and the value may be in a blob.
         lab.work(&put(mail)).await.unwrap();
         assert!(lab.sim.rows(&table("ByDomain")).is_empty());
     }
@@ -1099,7 +1099,7 @@ fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Another worker gets the same message, because a lease was lost unnoticed, and does the job.
+/// Another worker gets the same message, because the first worker lost its lease without noticing, and does the job.
 fn does_the_same(other: Lab, job: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move { drop(other.deliver_until_done(&job).await) })
 }
@@ -1163,7 +1163,7 @@ async fn a_sync_that_precedes_the_row_and_a_deletion_that_follows_it_leave_no_po
             lab.deliver_until_done(&(scenario.job)()).await;
             lab.faults.calm();
             lab.finish().await;
-            // Either may have come first.
+            // Either job may have been first.
             let after = if entities(&lab).await.is_empty() {
                 None
             } else {

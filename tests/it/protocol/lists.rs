@@ -1,4 +1,5 @@
-//! Long lists: those in blobs disturbed at every operation of every job, and full ones in rows and blobs.
+//! Long lists. Lists in blobs are disturbed at every operation of every job. Other tests fill lists in rows and in
+//! blobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,8 +54,8 @@ row_key = "{Group}"
 set = { Headcount = "count()", Payroll = "sum(Salary)" }
 "#;
 
-/// Three bytes of UTF-8 each, one unit of UTF-16. Seventeen members with it take more than one property, and a blob of
-/// them is read in two requests.
+/// Number of characters in a note. Each has three bytes in UTF-8, and one unit in UTF-16. Seventeen members with such a
+/// note exceed one property of a row, and a blob with them is read in two requests.
 const NOTE: usize = 1_900;
 
 async fn lab() -> Lab {
@@ -157,7 +158,7 @@ fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Leaves room for this many bytes in a row.
+/// Fills a row until only this many bytes are free.
 async fn fill(lab: &Lab, name: &str, key: (&str, &str), room: usize) {
     let mut row = lab.read(name, key.0, key.1).await.unwrap().entity;
     let mut n = 0;
@@ -428,7 +429,7 @@ async fn members_are_added_while_they_fit_and_all_can_be_removed() {
         let members = in_row(place, &lab.read(place, key.0, key.1).await.unwrap().entity).len();
         assert_eq!(members, 9 - out.len(), "{place}");
 
-        // A member that leaves makes room.
+        // A member that leaves the list makes room for another.
         lab.remove("Sales", "000").await;
         lab.work(&sync("Sales", "000")).await.unwrap();
         lab.work(&sync("Sales", out[0])).await.unwrap();
@@ -442,7 +443,7 @@ async fn members_are_added_while_they_fit_and_all_can_be_removed() {
     }
 }
 
-/// A member of a full list becomes longer: it is removed, and not added again.
+/// A member of a full list becomes longer. It is removed from the list and cannot be added again.
 #[tokio::test]
 async fn a_member_that_no_longer_fits_is_removed_from_its_list() {
     let lab = lab().await;
@@ -485,7 +486,8 @@ async fn a_member_that_no_longer_fits_is_removed_from_its_list() {
     );
 }
 
-/// A list in a blob that takes more than half of the memory for lists, three times over.
+/// Writes a list of more than 3 MiB to a blob. Changing it takes three times its size, which is more than half of the
+/// memory for lists.
 async fn long_list(lab: &Lab, skill: &str) {
     const MEMBERS: u64 = 1_700;
     let (container, name) = (

@@ -1,4 +1,4 @@
-//! Logs: one line per version, whenever an append that was given up arrives.
+//! Logs: each version has exactly one line, even if an append whose sender gave up arrives late.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ table = "ByEmail"
 partition_key = "email_{PartitionKey}"
 row_key = "{Email|lower}"
 "#;
-/// More operations than any job here has, disturbed or not.
+/// More operations than any job of this file has, disturbed or not.
 const LATEST: u64 = 24;
 
 fn labs() -> [Lab; 2] {
@@ -161,7 +161,7 @@ async fn lines_that_travel_together_and_arrive_at_any_time_are_there_once() {
     }
 }
 
-/// The record of a line is named after the whole key.
+/// The name of a line's record contains the whole key, including the partition key.
 #[tokio::test]
 async fn events_with_one_row_key_in_several_partitions_have_a_line_each() {
     let partitions = ["Sales", "Trade", "Works"];
@@ -210,7 +210,8 @@ async fn two_appends_of_one_start_that_arrive_at_any_time_leave_one_line_each() 
     }
 }
 
-/// A version that is written during the append of the previous one gets its line, and no version gets two.
+/// A version that is written during the append of the previous version gets its own line, and no version gets two
+/// lines.
 #[tokio::test]
 async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
     let mut both = 0_u32;
@@ -253,9 +254,9 @@ async fn a_version_that_is_written_while_an_append_is_under_way_has_one_line() {
     assert!(both > 0, "a version must be written in between in some run");
 }
 
-/// Two jobs of one event in two workers. The first deletes the entity and the record of its line. The second has read
-/// the same version, but has not yet recorded its own line, alone or in a transaction with others whose lines are then
-/// tried one by one.
+/// Two workers run a job for the same event. The first deletes the event and the record of its line. The second has
+/// read the same version, but has not yet recorded its own line. It records the line alone, or in a transaction with
+/// other lines, which are then tried one by one.
 #[tokio::test]
 async fn two_workers_that_read_one_version_append_one_line() {
     let mut raced = 0;
@@ -284,7 +285,7 @@ async fn two_workers_that_read_one_version_append_one_line() {
                     .chain(others)
                     .map(Result::unwrap)
                     .collect();
-                // The second worker had read the entity, but found it deleted when it wrote.
+                // The second worker had read the event, and found it deleted when it wrote.
                 let came_second = |outcome: &Outcome| matches!(outcome, Outcome::Skipped { summary, .. } if summary.extra_rounds > 0);
                 raced += usize::from(ended.iter().any(came_second));
                 one_line_each(

@@ -1,9 +1,9 @@
 //! The reconcile protocol on a simulated account: every job, disturbed at every one of its operations.
 //!
-//! Each scenario is run once undisturbed to count its operations, then once for every operation and every disturbance: the worker
-//! crashes, the store refuses, the answer is lost, the request arrives much later, or another worker runs a whole job in between.
-//! After redelivery and the rechecks, derived data must always equal an independent recomputation, the footprints must list exactly
-//! these items, and no plan may find anything to do.
+//! Each scenario first runs undisturbed to count its operations. Then it runs once for every operation and every
+//! disturbance: the worker crashes, the store refuses, the answer is lost, the request arrives much later, or another
+//! worker runs a whole job in between. After redelivery and the rechecks, derived data must equal an independent
+//! recomputation, the footprints must list exactly these items, and no plan may find anything to do.
 
 #![expect(
     clippy::unwrap_used,
@@ -50,9 +50,10 @@ use serde_json::json;
 use sweep::Sweep;
 use world::{Disturbance, Lab, SHAPE, SMALL};
 
-/// Approximate number of pairs of operations of one scenario at which two disturbances strike.
+/// Approximate number of pairs of disturbed operations per scenario.
 const MOST_PAIRS: u64 = 600;
-/// The pairs: a crash after each kind of uncertainty, and two uncertain requests in a row.
+/// The pairs of disturbances: a crash after each kind of disturbance that leaves the outcome unknown, and two requests
+/// with an unknown outcome in a row.
 const PAIRS: [(Disturbance, Disturbance); 4] = [
     (Disturbance::Crash, Disturbance::Crash),
     (Disturbance::LoseAnswer, Disturbance::Crash),
@@ -81,7 +82,8 @@ async fn undisturbed(scenario: &Scenario, shape: Shape) -> u64 {
     operations
 }
 
-/// Runs every case of a sweep for all scenarios. Returns the number of runs, and of those with a late request.
+/// Runs every case of a sweep for all scenarios. Returns the number of runs, and the number of runs with a late
+/// request.
 async fn swept(shape: Shape, sweep_of: fn(u64) -> Sweep) -> (u32, u32) {
     let (mut runs, mut arrivals) = (0, 0);
     for scenario in all() {
@@ -132,8 +134,8 @@ async fn every_job_disturbed_twice_converges() {
     let mut runs = 0_u32;
     for scenario in all() {
         let operations = undisturbed(&scenario, SMALL).await;
-        // A job of many operations would make as many pairs as all the others together. So only some of its gaps are
-        // tried at each operation, others at the next.
+        // A job of many operations would have more pairs than all other jobs together. So each operation is combined
+        // with only some of the later ones, in turn.
         let stride = (operations * operations).div_ceil(MOST_PAIRS);
         for (first, second) in PAIRS {
             for at in 1..=operations {
@@ -198,9 +200,9 @@ async fn an_archive_job_that_was_put_off_archives_what_changed_meanwhile() {
     }
 }
 
-/// A run that knows it has not deleted the source withdraws its claim on the copy as its last operation. Even if that
-/// request arrives long after the job, and even if the run stopped right after it, the items of the copy must be
-/// checked again.
+/// A run that knows that it has not deleted the source withdraws its claim on the copy as its last operation. This
+/// request may arrive long after the job, and the run may stop right after sending it. In each case the items of the
+/// copy must be checked again.
 #[tokio::test]
 async fn a_copy_that_is_reopened_long_after_its_job_is_rechecked() {
     let shape = Shape {
@@ -242,12 +244,12 @@ async fn a_copy_that_is_reopened_long_after_its_job_is_rechecked() {
     );
 }
 
-/// An uncertain run announces although another one has closed already, and stops. Its announcement arrives long after
-/// the job.
+/// A run whose write was not answered announces its items, although another run has already closed the footprint. Then
+/// it stops, and its announcement arrives long after the job.
 #[tokio::test]
 async fn a_late_announcement_of_an_uncertain_run_is_rechecked() {
     let scenario = named("put that merges one property");
-    // No key changes, so that nothing is announced before the primary is written.
+    // No key changes, so nothing is announced before the primary is written.
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "FirstName": "Augusta"});
     let job =
         world::job(&json!({"op": "put", "table": "Employees", "entity": entity, "mode": "merge"}));
@@ -282,7 +284,8 @@ async fn a_late_announcement_of_an_uncertain_run_is_rechecked() {
     assert!(stopped > 0, "some run must stop");
 }
 
-/// A restore announces the delete of the archived row, and finds the key taken before it gets an answer.
+/// A restore announces the deletion of the archived row. Before the announcement is answered, another entity takes the
+/// key.
 #[tokio::test]
 async fn an_announcement_before_a_refused_restore_is_rechecked() {
     let shape = Shape {
@@ -313,8 +316,8 @@ async fn an_announcement_before_a_refused_restore_is_rechecked() {
     assert!(refused > 0, "some restore must be refused");
 }
 
-/// A run stops right after a request that arrives at the end, and its message is given up. A requeue from the poison
-/// queue makes a new message, without any trace of the earlier delivery.
+/// A run stops right after a request that arrives at the very end, and the job is poisoned. A requeue from the poison
+/// queue creates a new message, which has no trace of the earlier delivery.
 #[tokio::test]
 async fn a_late_request_of_a_job_that_was_given_up_is_rechecked() {
     let shape = Shape {
@@ -322,8 +325,8 @@ async fn a_late_request_of_a_job_that_was_given_up_is_rechecked() {
         ..SMALL
     };
     let mut runs = 0_u32;
-    // A job by condition is for many entities, and it is unknown which one was under way. docs/jobs.md describes how
-    // they are settled.
+    // A job by condition covers many entities, and the poison message does not name the one that was in progress. The
+    // page docs/jobs.md describes how an operator settles them.
     for scenario in all()
         .into_iter()
         .filter(|scenario| !matches!((scenario.job)(), Job::DeleteWhere(_) | Job::ArchiveWhere(_)))
@@ -369,7 +372,7 @@ async fn a_client_and_another_worker_in_between_at_every_operation_lose_nothing(
                 lab.finish().await;
                 let story = format!("{}, {name} before operation {at}", scenario.name);
                 oracle::check(&lab, &story).await;
-                // These overwrite and delete earlier changes on purpose.
+                // These jobs overwrite or delete earlier changes on purpose.
                 if !matches!(
                     (scenario.job)(),
                     Job::Put(_) | Job::Delete { .. } | Job::Erase(_) | Job::DeleteWhere(_)

@@ -1,7 +1,8 @@
-//! One job acts once: a request whose answer is lost must not be repeated on an entity that was created since.
+//! A job acts once. If the answer to a delete is lost, the delete must not be repeated on an entity that was created
+//! since.
 //!
-//! The account has the decorators of production, so that they repeat a delete whose answer is lost. Between the two
-//! attempts a client recreates the entity under the same key.
+//! The account has the decorators of production, so they repeat a delete whose answer is lost. Between the two attempts
+//! a client recreates the entity under the same key.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use crate::protocol::world::{Disturbance, Lab, SMALL, employee, job, sync, table
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Items {
-    /// No item is in its own partition: the employee is deleted by a single request, which is repeated if it gets no
-    /// answer.
+    /// The employee's partition has no item. A single request deletes the employee, and is repeated if its answer is
+    /// lost.
     Apart,
-    /// An item is in its own partition: both are deleted in a transaction, which is not repeated.
+    /// The employee's partition has an item. One transaction deletes both, and is not repeated.
     Beside,
 }
 use Items::{Apart, Beside};
@@ -80,16 +81,16 @@ async fn bare() -> Lab {
     lab
 }
 
-/// Sends a first delivery's delete at this operation, which arrives at `settle`, and stops the worker. Returns whether
-/// it stopped there.
+/// The first delivery sends its delete at this operation, and the worker stops. The delete arrives when `settle` is
+/// called. Returns whether the worker stopped there.
 async fn stops_amid_its_deletion(lab: &Lab, job: &Job, at: u64) -> bool {
     lab.faults.arm(at, Disturbance::ArriveLater(1_000));
     lab.faults.arm(at + 1, Disturbance::Crash);
     lab.deliver(job, 1).await.is_none() && lab.faults.named(at) == Some("Delete Entity")
 }
 
-/// Late requests arrive before this operation. If the employee is deleted by that, it is recreated. Returns a flag for
-/// this.
+/// Before this operation, all late requests arrive. If they delete the employee, a client recreates the employee, and
+/// the returned flag is set.
 fn late_deletion(lab: &Lab, then: u64) -> Arc<AtomicBool> {
     let (other, arrived) = (lab.of_another_worker(), Arc::new(AtomicBool::new(false)));
     let late = Arc::clone(&arrived);
@@ -105,8 +106,8 @@ fn late_deletion(lab: &Lab, then: u64) -> Arc<AtomicBool> {
     arrived
 }
 
-/// The source is deleted, the answer is lost, a client recreates the entity, and the next request is refused as `then`
-/// specifies.
+/// The delete of the source is executed, and its answer is lost. A client recreates the entity. The next request is
+/// refused as `then` specifies.
 fn unheard(lab: &Lab, then: Option<ErrorClass>) {
     let other = lab.of_another_worker();
     lab.faults.lose_the_deletion_of(
@@ -179,9 +180,9 @@ async fn lives(lab: &Lab, story: &str) {
     in_step(lab, story).await;
 }
 
-/// The answers to the repeated delete.
+/// The answers to the second attempt of the delete.
 const REFUSALS: [Option<ErrorClass>; 5] = [
-    // The real answer of the service: the entity has another ETag.
+    // The answer of a real service: the entity has another ETag.
     None,
     Some(ErrorClass::Unauthorised),
     Some(ErrorClass::Permanent),
@@ -238,7 +239,7 @@ async fn a_delete_job_deletes_nobody_who_was_created_after_its_unheard_deletion(
     }
 }
 
-/// The clocks cannot order the events, because all of them happen within one second of the queue's clock.
+/// All events happen within one second of the queue's clock, so the clocks cannot order them.
 #[tokio::test(start_paused = true)]
 async fn a_run_without_an_answer_leaves_another_version_alone_whatever_the_clocks() {
     for job in [delete(), archive(&[]), move_away()] {
@@ -275,7 +276,8 @@ async fn an_etag_that_was_asked_for_is_asked_of_the_version_that_goes() {
         )
         .await;
 
-        // A racing update while all answers arrive: the entity has another version than the one that the job read.
+        // A client updates the entity during the job, and all answers arrive. The entity then has another version than
+        // the job has read.
         let operations = settled(Apart)
             .await
             .operations_of(&on(archive_name, &[]))
@@ -337,9 +339,8 @@ async fn a_copy_of_a_version_that_is_gone_is_taken_back() {
     assert!(skipped > 4, "only {skipped} runs met an update");
 }
 
-/// An earlier delivery has sent the delete of what it had copied, and stopped. The request arrives during the next
-/// delivery. That delivery finds the copy and must not treat it as its own: its own delete certainly fails, but the
-/// earlier delete may have succeeded.
+/// The first delivery stops before its pass, with its write of the primary in flight. The second delivery is done, and
+/// then the late write arrives.
 #[tokio::test]
 async fn late_writes_of_an_earlier_put_delivery_are_followed() {
     let lab = Lab::new();
@@ -347,8 +348,7 @@ async fn late_writes_of_an_earlier_put_delivery_are_followed() {
         &json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "new@contoso.com", "LastName": "King"}}),
     );
     lab.deliver(&put, 2).await.unwrap().unwrap();
-    // Another writer changes the entity and sends a sync. Then the late write of the earlier run arrives. That run has
-    // stopped before its pass.
+    // A client changes the entity and sends a sync. The next write stands for the late write of the first delivery.
     lab.write(employee("1", "another@contoso.com", "King"))
         .await;
     lab.work(&sync("Sales", "1")).await.unwrap();
@@ -365,6 +365,9 @@ async fn late_writes_of_an_earlier_put_delivery_are_followed() {
     assert!(plan.in_step, "{plan}");
 }
 
+/// The first delivery has copied the entity, has sent its delete, and has stopped. The delete arrives during the second
+/// delivery, which finds the copy. The second delivery's own delete certainly fails, but the earlier delete may have
+/// succeeded. So the second delivery must not treat the copy as its own, and must not overwrite it.
 #[tokio::test]
 async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_since() {
     for job in [archive(&[]), move_away()] {
@@ -396,8 +399,8 @@ async fn a_copy_of_an_earlier_delivery_is_not_written_over_with_who_was_created_
     }
 }
 
-/// Two jobs archive one version. The second has overwritten the copy of the first, and then the delete of the first
-/// arrives. An entity that is created after that is not archived over it.
+/// Two jobs archive the same version. The second job has overwritten the copy of the first when the delete of the first
+/// arrives. An entity that is created after that must not overwrite the archived copy.
 #[tokio::test]
 async fn a_copy_over_another_jobs_copy_protects_both_from_overwriting() {
     for to in ["former", FILE_ARCHIVE] {
@@ -428,7 +431,7 @@ async fn a_copy_over_another_jobs_copy_protects_both_from_overwriting() {
     }
 }
 
-/// A sender may repeat `Put Message`. The duplicate is delivered for the first time long after the job.
+/// A sender may repeat `Put Message`. The duplicate is delivered for the first time long after the job is done.
 #[tokio::test]
 async fn a_duplicate_message_does_not_delete_a_newer_entity() {
     for id in [None, Some("leaver-4711")] {
@@ -439,8 +442,7 @@ async fn a_duplicate_message_does_not_delete_a_newer_entity() {
             ("archive", 1),
             ("move", 1),
         ] {
-            // Within some seconds after sending, the clocks cannot order the events. Only the job id shows the
-            // duplicate.
+            // The clocks cannot order events that are only seconds apart. Then only the job id reveals the duplicate.
             if wait < 60 && id.is_none() {
                 continue;
             }
@@ -490,7 +492,8 @@ async fn a_duplicate_message_does_not_delete_a_newer_entity() {
     }
 }
 
-/// A write just before the job was sent is meant by the job, although the queue service's clock is some seconds behind.
+/// A write just before the job was sent must be included in the job, although the clock of the queue service is some
+/// seconds behind.
 #[tokio::test]
 async fn a_first_delivery_does_its_job_even_if_the_clocks_differ() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
@@ -511,7 +514,7 @@ async fn a_first_delivery_does_its_job_even_if_the_clocks_differ() {
     }
 }
 
-/// Queues do not keep order: a put that was sent before a delete may run long after the delete was sent.
+/// Queues do not keep order. A put that was sent before a delete may run long after the delete was sent.
 #[tokio::test]
 async fn a_delete_deletes_what_an_older_put_has_written_late_and_leaves_what_a_later_one_wrote() {
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "anew@contoso.com", "FirstName": "Ada", "LastName": "King"});
@@ -564,9 +567,9 @@ fn put(email: &str) -> serde_json::Value {
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// Two archive jobs of one key: the first archives one version, which is restored, and the second archives the next
-/// version. Then the first is delivered again. The archive no longer names the first job. Times cannot show that it is
-/// done either, because the present content was written by a put that was sent before both jobs.
+/// Two archive jobs have the same key. The first archives one version, which is then restored, and the second archives
+/// the next version. Then the first job is delivered again. The archive no longer names the first job. The times cannot
+/// show that the job is done either, because the present content was written by a put that was sent before both jobs.
 #[tokio::test]
 async fn a_redelivered_archive_job_does_not_overwrite_a_newer_archived_version() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
@@ -627,8 +630,8 @@ async fn a_redelivered_archive_job_does_not_overwrite_a_newer_archived_version()
     }
 }
 
-/// A first delivery that has read one version is delayed at any operation, while a job that was sent before it archives
-/// the next version.
+/// A first delivery has read one version, and is delayed at some operation. Meanwhile a job that was sent before it
+/// archives the next version.
 #[tokio::test]
 async fn a_delayed_archive_job_does_not_overwrite_a_newer_archived_version() {
     for (archive, restored) in [
@@ -693,7 +696,8 @@ async fn a_delayed_archive_job_does_not_overwrite_a_newer_archived_version() {
     }
 }
 
-/// A redelivery finds what the first delivery, which still runs, has done between any two of its reads.
+/// Before some read of the redelivery, the first delivery runs to its end. The redelivery must recognize that its own job
+/// is done.
 #[tokio::test]
 async fn a_redelivered_archive_job_recognizes_its_running_first_delivery() {
     for archive in ["former", BLOB_ARCHIVE, FILE_ARCHIVE] {
@@ -722,8 +726,8 @@ async fn a_redelivered_archive_job_recognizes_its_running_first_delivery() {
     }
 }
 
-/// An entity that another job of the same second archived, and that was restored since, must not be archived again by
-/// this job.
+/// Another job archived the entity in the same second, and the entity was restored since. This job must not archive the
+/// entity again.
 #[tokio::test]
 async fn a_redelivered_archive_job_leaves_an_entity_restored_from_another_job() {
     let lab = Lab::with(SMALL, Apart.catalog());
@@ -746,7 +750,7 @@ async fn a_redelivered_archive_job_leaves_an_entity_restored_from_another_job() 
     lives(&lab, "two archive jobs of one second and their restores").await;
 }
 
-/// Offsets of the queues' and the tables' clock, in seconds.
+/// How far the clock of the queue service and the clock of the table service are ahead, in seconds.
 const SERVICE_CLOCKS: [(i64, i64); 8] = [
     (0, 0),
     (3, 0),
@@ -762,14 +766,15 @@ async fn services_apart((queues, tables): (i64, i64)) -> Lab {
     let lab = Lab::with(SMALL, Apart.catalog());
     let seconds = jiff::SignedDuration::from_secs;
     lab.sim.set_service_clocks(seconds(queues), seconds(tables));
-    // Times of tables rise with every write, and there were some.
+    // The times of the table service rise with every write, so there must be a write.
     lab.wait(Duration::from_hours(1));
     lab.write(first()).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     lab
 }
 
-/// Redelivers a message until its failure is not temporary, to a worker that has other work in between.
+/// Redelivers a message until it is done or fails permanently. Between deliveries, other requests show the services'
+/// clocks to the worker.
 async fn delivered_again(lab: &Lab, message: &mut (Job, Delivery)) -> Result<Outcome, Failure> {
     loop {
         message.1.dequeue_count += 1;
@@ -786,7 +791,7 @@ async fn delivered_again(lab: &Lab, message: &mut (Job, Delivery)) -> Result<Out
     }
 }
 
-/// A redelivery does not know whether an earlier one has done the job. The services' clocks decide.
+/// A redelivery does not know whether an earlier delivery has done the job. The clocks of the services decide.
 #[tokio::test]
 async fn a_redelivery_leaves_newer_entities_despite_different_clocks() {
     let archive = json!({"op": "archive", "archive": LOG_ARCHIVE, "pk": "Sales", "rk": "1"});
@@ -814,8 +819,8 @@ async fn a_redelivery_leaves_newer_entities_despite_different_clocks() {
     }
 }
 
-/// A write before the job was sent is meant by the job, although the time of a client that writes and sends at once may
-/// be a second ahead of what a redelivery can determine.
+/// A write before the job was sent must be included in the job, although the time of a client that writes and sends at
+/// once may be a second ahead of what a redelivery can determine.
 #[tokio::test]
 async fn a_job_is_done_however_far_the_services_clocks_differ() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
@@ -835,15 +840,15 @@ async fn a_job_is_done_however_far_the_services_clocks_differ() {
     }
 }
 
-/// A worker that has just started has seen few answers. It retries when it knows the clocks better, and leaves nothing
-/// undone because of that.
+/// A worker that has just started has seen few answers. It retries the job until it knows the clocks better, and then
+/// does the job.
 #[tokio::test]
 async fn a_redelivery_to_a_new_worker_does_its_job() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
     for clocks in SERVICE_CLOCKS {
         let lab = services_apart(clocks).await;
-        // The write and the message are less than a second apart. The next worker has too few answers of the services
-        // to know which came first.
+        // The write and the message are less than a second apart. The next worker has seen too few answers to know
+        // which of them came first.
         lab.wait(Duration::from_millis(300));
         lab.write(first()).await;
         let mut message = lab.queued(&delete).await;
@@ -907,7 +912,8 @@ async fn a_move_does_not_overwrite_a_changed_destination() {
     assert!(met > 0, "some change must arrive in time");
 }
 
-/// An older put runs late, a client merges into its result, and the delete that was sent before both comes last.
+/// An older put runs late, and a client merges into the entity that it writes. The delete was sent before both, and
+/// comes last.
 #[tokio::test]
 async fn a_delete_leaves_what_a_client_merged_into_an_older_puts_entity() {
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "anew@contoso.com", "FirstName": "Ada", "LastName": "King"});
@@ -946,7 +952,8 @@ async fn a_delete_leaves_what_a_client_merged_into_an_older_puts_entity() {
     }
 }
 
-/// The first delivery has copied but not deleted. Then a client changes both, and the next delivery comes.
+/// The first delivery has copied the entity, but has not deleted it. Then a client changes both the copy and the
+/// original, and the next delivery comes.
 #[tokio::test]
 async fn a_redelivered_move_does_not_overwrite_a_changed_destination() {
     let mut met = 0;

@@ -1,4 +1,4 @@
-//! The expected end state, by the simulation's oracle: a second, simple computation of derived data.
+//! Checks the end state with the simulation's oracle, which computes derived data a second time in a simpler way.
 
 use evenkeel_account::company::TABLES;
 use evenkeel_model::job::Primary;
@@ -40,8 +40,8 @@ pub(crate) async fn one_line_each(lab: &Lab, story: &str) {
     }
 }
 
-/// Checks that the last write of the meddling client is in the table, under its key or the one it was moved to, or in
-/// an archive.
+/// Checks that the last write of the meddling client is still in the table, under its key or the key that it was moved
+/// to, or in an archive.
 pub(crate) async fn nothing_lost(lab: &Lab, story: &str) {
     let last = lab.last_client_write.lock().unwrap().clone();
     let Some((rk, email)) = last else { return };

@@ -16,7 +16,7 @@ use crate::protocol::world::{Lab, SMALL, declared, job, table};
 type Properties = BTreeMap<String, EdmValue>;
 type Rows = BTreeMap<(String, String, String), Properties>;
 
-/// The tables of primaries. `Copies` has derived rows, and views of these.
+/// The tables with primaries. The rows of `Copies` are derived from other primaries, and have views of their own.
 const SOURCES: [&str; 3] = ["One", "Two", "Copies"];
 const CONTAINERS: [(&str, &str); 3] = [
     ("large-one", "One"),
@@ -28,7 +28,7 @@ const MANY: usize = 300;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Index,
-    /// An index in the partition of its primaries.
+    /// An index in the partition of the primaries.
     OwnIndex,
     List,
     OwnList,
@@ -40,12 +40,12 @@ enum Kind {
 struct View {
     kind: Kind,
     source: usize,
-    /// Its partition key contains B.
+    /// Whether the partition key contains the property `B`.
     by_b: bool,
-    /// It has a condition: `B == "x"`, or that N exists.
+    /// Number of the view's condition: none, `B == "x"`, or that `N` exists.
     when: usize,
     select: Option<Vec<&'static str>>,
-    /// Its copies are primaries of further views.
+    /// Whether the copies of this view are primaries of further views.
     chained: bool,
 }
 
@@ -105,7 +105,7 @@ impl View {
             )
             .unwrap(),
             Kind::Index | Kind::OwnIndex => {
-                // A copy is one row, even of a wide primary.
+                // A copy is a single row, even if its primary has several rows, so it cannot contain all properties.
                 let select = self
                     .select
                     .clone()
@@ -175,7 +175,7 @@ enum Step {
     Archive(Place),
     Restore(Place),
     Move(Place, Place),
-    /// An application writes directly, with a message at once or only at the end.
+    /// An application writes directly. It sends a message at once, or only at the end.
     Write {
         at: Place,
         entity: Properties,
@@ -256,7 +256,7 @@ fn view() -> impl Strategy<Value = View> {
         any::<bool>(),
     )
         .prop_map(|(kind, source, by_b, when, select, chained)| {
-            // Only keys of the sources have a target entity.
+            // A view sets properties only on targets for `One` and `Two`, because `Copies` has no targets.
             let source = if kind == Kind::Set {
                 source % 2
             } else {
@@ -379,7 +379,7 @@ impl Run {
                     self.model.primaries.insert(key(to), entity);
                 }
             }
-            // The client of a wide table sends jobs instead.
+            // The client of a wide table sends jobs and does not write directly.
             Step::Write { .. } | Step::Remove { .. } if self.wide => {}
             Step::Write {
                 at,
@@ -431,7 +431,7 @@ impl Run {
         }
     }
 
-    /// Only a wide table can have many properties.
+    /// Removes the properties that only a wide table has room for.
     fn narrow(&self, entity: &mut Properties) {
         if !self.wide {
             entity.retain(|name, _| !name.starts_with('Q'));
@@ -439,11 +439,11 @@ impl Run {
     }
 }
 
-/// The expected derived data, computed from scratch: copies, lists and groups by key, and properties set on targets.
+/// The expected derived data: copies, lists and groups by key, and properties set on targets.
 fn expected(views: &[View], primaries: &Rows, wide: bool) -> Rows {
     let mut rows = Rows::new();
     let mut copies = Rows::new();
-    // The rows in `Copies` are derived first, and are then primaries.
+    // The rows in `Copies` are derived first, because they are primaries of further views.
     for chained in [false, true] {
         for (n, view) in views
             .iter()
@@ -485,7 +485,7 @@ fn item(
     }
     if view.kind == Kind::Set {
         let value = text(entity, "A")?;
-        // Targets exist for `a` only.
+        // Only the entities in the partition `a` have a target.
         return (pk == "a").then(|| {
             (
                 ("Targets".to_owned(), "t".to_owned(), format!("{pk}_{rk}")),
@@ -581,8 +581,8 @@ fn members(row: &Properties) -> BTreeSet<Vec<String>> {
         .unwrap_or_default()
 }
 
-/// The actual derived rows, primaries and archived entities, each assembled from its rows. Large values appear by their
-/// content. A blob without a pointer is an error.
+/// The actual derived rows, primaries and archived entities, each put together from its rows. Large values are replaced
+/// by their content. A blob without a pointer is an error.
 async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
     let mut blobs = BTreeMap::new();
     for (container, _) in CONTAINERS {
@@ -634,7 +634,7 @@ async fn found(lab: &Lab) -> (Rows, Rows, Rows) {
                 .map(|(name, value)| (name.clone(), told(value)))
                 .collect();
             if is_list {
-                // Lists are compared as sets.
+                // Lists are compared without regard to order.
                 properties = Properties::from([(
                     "List".to_owned(),
                     json!(members(&properties)).to_string().into(),

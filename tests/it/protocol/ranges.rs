@@ -1,9 +1,9 @@
-//! Range overlays under disturbance: a department's properties are carried to its people, while people and departments
+//! Range overlays under disturbance: a carry sets a department's properties on its people, while people and departments
 //! are created, deleted and changed.
 //!
-//! Each story runs undisturbed, then disturbed at each operation of its job: by faults, and by another worker that does
-//! whole jobs in between. At the end everybody has the properties of its department, computed separately, and no plan
-//! finds anything to do.
+//! Each story runs undisturbed, and then disturbed at each operation of its job: by faults, and by another worker that
+//! does whole jobs in between. At the end each person has the properties of the department, as this file computes them,
+//! and no plan finds anything to do.
 
 use std::time::Duration;
 
@@ -31,15 +31,15 @@ fn table_ref(name: &str) -> TableRef {
     }
 }
 
-/// The table of the departments, and additional views.
+/// Where the departments are, and which further views exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// A table of their own.
+    /// Departments have their own table.
     Apart,
-    /// A table of their own, and a view of people by the name of their department.
+    /// Departments have their own table, and a view lists people by the name of their department.
     Followed,
-    /// The same partition as their people, so that the department is within its own range. Another view sets the
-    /// manager's address on the department.
+    /// Departments are in the partition of their people, so that a department is within its own range. Another view
+    /// sets the manager's address on the department.
     Together,
 }
 
@@ -77,8 +77,8 @@ impl Layout {
 
 const MANAGER: &str = "e2";
 
-/// Departments set their name on everybody in their partition whose row key begins with their prefix. A view has
-/// everybody by that name.
+/// A department sets its name on each person in its partition whose row key begins with the department's prefix. A view
+/// has copies of the people by that name.
 fn catalog(layout: Layout) -> Catalog {
     let view = |name: &str, source: &str, kind| {
         let name = ViewName::new(name).unwrap();
@@ -352,7 +352,7 @@ fn meddlers() -> [(&'static str, Step); 6] {
     ]
 }
 
-/// Does everything that is left, and checks that everybody has the name of its department.
+/// Runs everything that is left, and checks that each person has the name of the department.
 async fn agrees(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
@@ -506,8 +506,8 @@ async fn what_an_earlier_delivery_writes_after_a_later_one_has_ended_is_followed
         let lab = Lab::with(SMALL, catalog(layout));
         settled(lab.clone()).await;
         lab.deliver(&layout.carry(), 2).await.unwrap().unwrap();
-        // The late write of a run whose message the later delivery has deleted. The content stays the same, and the row
-        // gets a new ETag.
+        // This write stands for a late write of the first delivery, whose message the second delivery has deleted. The
+        // content stays the same, and the row gets a new ETag.
         let again = TableOperation::Merge(
             Entity::new(EntityKey::new("Sales", "e1").unwrap()),
             IfMatch::Any,
@@ -537,7 +537,7 @@ async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
         .await
         .unwrap()
         .unwrap();
-    // A late request of a pass under the old catalog. Its condition is the version that the pass read.
+    // A late request of a pass under the old catalog. It expects the version that the pass has read.
     let late = TableOperation::Merge(
         before.entity.clone().with("Department", "Sales"),
         IfMatch::Matches(before.etag),
@@ -553,8 +553,9 @@ async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
     );
 }
 
-/// A worker with an older catalog, in which the view is retired, clears the department's row, too. Its run is not
-/// acknowledged, and the next delivery finds that catalog's close in the department's footprint.
+/// A worker with an older catalog, in which the view is retired, clears the properties, even on the department's own row.
+/// Its run is not acknowledged. The next delivery, under the newer catalog, finds in the department's footprint that the
+/// older catalog has closed it.
 #[tokio::test]
 async fn what_an_older_catalog_closes_in_a_range_is_in_step_after_the_next_delivery() {
     let layout = Layout::Together;
@@ -662,7 +663,7 @@ async fn what_is_carried_arrives_whoever_does_what_in_between_at_every_operation
                         let lab = Lab::with(SMALL, catalog(layout));
                         prepare(lab.clone()).await;
                         lab.faults.arm(at, Disturbance::Meddle);
-                        // Then a request that is given up arrives much later.
+                        // After that, a request whose sender gives up arrives much later.
                         if let Some(late) = late {
                             lab.faults.arm(late, Disturbance::ArriveLater(6));
                         }

@@ -59,8 +59,8 @@ async fn look(lab: &Lab, recheck: &Recheck) {
     }
 }
 
-/// A pass has stopped with its announcement open, and several workers recheck its primary at once. Each run that meets
-/// the announcement of another one queues a recheck. Their number must not grow, or they would never end.
+/// A pass has stopped with its announcement open, and several workers recheck its primary at once. A run that finds the
+/// announcement of another run queues a recheck. The number of rechecks must not grow, or they would never end.
 #[tokio::test(start_paused = true)]
 async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were() {
     let operations = {
@@ -105,7 +105,7 @@ async fn rechecks_that_race_for_a_primary_leave_no_more_of_them_than_there_were(
     assert!(queued > 0, "some rechecks must race");
 }
 
-/// Employees are deleted at once. Rechecks that are queued at the same time share a message.
+/// Many employees are deleted at once. Rechecks that are queued at the same time share a message.
 #[tokio::test(start_paused = true)]
 async fn rechecks_of_all_who_leave_together_share_messages() {
     let everybody: Vec<String> = (100..250).map(|number| number.to_string()).collect();
@@ -156,7 +156,7 @@ async fn rechecks_of_all_who_leave_together_share_messages() {
     );
 }
 
-/// If another worker was faster, a recheck leaves the primary to that worker, with another recheck in its place.
+/// If another worker was faster, the recheck leaves the primary to that worker, and queues another recheck.
 #[tokio::test]
 async fn a_recheck_that_gives_way_leaves_nothing_undone() {
     let recheck = recheck();
@@ -194,14 +194,14 @@ async fn a_recheck_that_gives_way_leaves_nothing_undone() {
     assert!(gave_way > 0, "the recheck must give way in some run");
 }
 
-/// A recheck gives way to a faster pass. That may have read before this one wrote, so that the recheck must check its
-/// own changes again.
+/// A recheck stops when another pass is faster. That pass may have read the footprint before the recheck wrote, so the
+/// recheck must check its own changes again.
 #[tokio::test]
 async fn a_recheck_that_has_changed_something_leaves_it_to_no_later_one() {
     changed_by_a_recheck(SMALL, &[]).await;
 }
 
-/// The same holds if it changed another primary's item.
+/// A recheck must also check its changes again if it took over another primary's item.
 #[tokio::test]
 async fn a_recheck_that_has_taken_a_key_over_leaves_it_to_no_later_one() {
     changed_by_a_recheck(
@@ -214,10 +214,12 @@ async fn a_recheck_that_has_taken_a_key_over_leaves_it_to_no_later_one() {
     .await;
 }
 
-/// Rechecks that race with another worker at every operation. These employees hold the address of the job before.
+/// Another worker runs before each operation of a recheck. `holders` are employees that have had the address of the job
+/// before.
 async fn changed_by_a_recheck(shape: Shape, holders: &[&str]) {
     let (recheck, countess) = (recheck(), put("countess@contoso.com"));
-    // No item in its partition, which would lose its own race.
+    // Keeps only the view in another partition. An item in the employee's own partition would be written in the same
+    // transaction, and would fail if the employee changed.
     let prepared = async || {
         let mut catalog = catalog(shape);
         catalog.views.retain(|name, _| name.as_str() == "by_email");

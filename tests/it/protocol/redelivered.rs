@@ -1,4 +1,4 @@
-//! Jobs that are delivered again: after a delivery that ended half-way, or during one that is delayed.
+//! Jobs that are delivered again, because a delivery ended half-way or is delayed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::protocol::oracle;
 use crate::protocol::world::{Disturbance, Lab, SHAPE, SMALL, employee, job, sync};
 
-/// A client's change of an employee, with its sync, after which the employee no longer satisfies the condition.
+/// A client changes an employee, who then no longer satisfies the condition, and sends a sync.
 #[derive(Debug, Clone, Copy)]
 enum ClientChange {
     Renamed,
@@ -85,7 +85,7 @@ async fn an_archiving_by_condition_goes_back_to_what_its_earlier_delivery_left_h
     }
 }
 
-/// Before each operation of the earlier delivery, a later delivery is done and a client recreates the entity.
+/// Before each operation of the first delivery, a second delivery completes, and then a client recreates the entity.
 #[tokio::test]
 async fn a_delayed_delivery_leaves_an_entity_created_after_a_later_delivery() {
     let to = |archive: &str| json!({"op": "archive", "archive": archive, "pk": "Sales", "rk": "1"});
@@ -133,8 +133,9 @@ async fn a_delayed_delivery_leaves_an_entity_created_after_a_later_delivery() {
     }
 }
 
-/// Another run is done before each operation of the first one. Derived data must be right as soon as both have ended:
-/// the second run has taken from the footprint what the first one wrote after the second had read.
+/// A second run completes before each operation of the first run. As soon as both runs have ended, derived data must be
+/// correct without a recheck. For this, a run must find in the footprint what the other run wrote after the first read of
+/// the footprint.
 #[tokio::test]
 async fn two_concurrent_runs_leave_nothing_to_a_recheck() {
     let put = |email: &str, last_name: &str| {
@@ -235,8 +236,8 @@ async fn a_run_that_gives_up_queues_no_recheck() {
     assert!(gave_up > 10, "only {gave_up} runs gave up");
 }
 
-/// An employee that was copied, but no longer satisfies the condition when the sweep tries again, is archived
-/// nevertheless.
+/// An employee who was already copied is archived, even if the employee no longer satisfies the condition when the
+/// sweep tries again.
 #[tokio::test]
 async fn a_sweep_that_loses_its_races_archives_the_copied_entities() {
     let archive =
@@ -244,7 +245,7 @@ async fn a_sweep_that_loses_its_races_archives_the_copied_entities() {
     let mut moved = 0;
     for apart in 2..=16 {
         for at in 1..=3 * apart {
-            // Without views a first delivery does not read the archive.
+            // With views, a first delivery would also read the archive.
             let lab = two_of(SMALL).await;
             for round in 0..5 {
                 lab.faults.arm(at + round * apart, Disturbance::Meddle);

@@ -1,8 +1,9 @@
-//! Properties that others set on an entity that is archived for a while: a restored or moved entity has their present
-//! values, and keeps its own properties.
+//! Properties that other primaries set on an entity while it is archived. A restored or moved entity has the present
+//! values of these properties, and keeps its own properties.
 //!
-//! An employee has a department, which has a range, and a mentor, who has a single protégé. Each change of theirs
-//! happens while the employee is archived. Then the restore runs undisturbed, and disturbed at each of its operations.
+//! An employee has a department, which sets properties on a range, and a mentor, who sets properties on only this
+//! employee. The department and the mentor change while the employee is archived. Then the restore runs undisturbed,
+//! and disturbed at each of its operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,8 +152,8 @@ fn changes() -> [(&'static str, Change); 7] {
     ]
 }
 
-/// Does everything that is left, and checks that every employee has the properties of its department and its mentor,
-/// and its own.
+/// Runs everything that is left. Checks that every employee has the properties of the department and the mentor, and
+/// the employee's own.
 async fn agrees(lab: &Lab, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
@@ -221,7 +222,7 @@ async fn a_restored_entity_says_what_others_say_by_then() {
             let (lab, story) = (away(archive, change).await, format!("{name}, {archive}"));
             lab.work(&on(archive, "restore", "Sales")).await.unwrap();
             agrees(&lab, &story).await;
-            // Their owners have these properties again, and remove them.
+            // The restored properties belong to their owners again: deleting the owners removes these properties.
             deleted(&lab, "Departments", "department").await;
             deleted(&lab, "Mentors", "m1").await;
             agrees(&lab, &format!("{story}, then both go")).await;
@@ -301,8 +302,8 @@ async fn an_archive_keeps_what_others_have_set_and_whose_it_is() {
     );
 }
 
-/// A view or a client writes to the archived row, and a client to the restored entity, between any two requests of the
-/// restore.
+/// Between any two requests of the restore, a view or a client writes to the archived row, and a client writes to the
+/// restored entity.
 #[tokio::test]
 async fn a_restored_entity_keeps_what_was_written_on_it_and_on_its_archived_row_meanwhile() {
     const OWNER: &str = r#"{"v":1,"source":{"table":"Departments","pk":"Sales","rk":"other"},"token":"t","set":["Note"]}"#;
@@ -450,7 +451,7 @@ fn erasure() -> Job {
     job(&json!({"op": "erase", "table": "Employees", "pk": "Sales", "rk": "1"}))
 }
 
-/// The source table of an archive was renamed.
+/// The source table of the archive has been renamed.
 #[tokio::test]
 async fn what_was_archived_under_the_former_name_of_its_source_is_restored_replaced_and_erased() {
     for archive in ["papers", "drawer"] {
@@ -494,7 +495,7 @@ async fn what_was_archived_under_the_former_name_of_its_source_is_restored_repla
     }
 }
 
-/// This happens if one folder or account is known under two names.
+/// The document belongs to another archive, which happens if one folder or account is configured under two names.
 #[tokio::test]
 async fn a_document_of_another_archive_in_the_same_place_is_left_alone() {
     for archive in ["papers", "drawer"] {

@@ -1,4 +1,5 @@
-//! A table by date under disturbance: it is dropped when every row of it is in exactly one file, and not before.
+//! A table by date, under disturbance: the table is dropped when each of its rows is in exactly one file, and not
+//! earlier.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,7 +145,7 @@ fn found(files: Vec<Vec<Value>>, story: &str) -> BTreeMap<String, Value> {
     found
 }
 
-/// Checks that the table is gone, and that its files contain each of its rows once.
+/// Checks that the table is gone, and that its files contain each row exactly once.
 async fn archived(lab: &Lab, to: &TableArchive, story: &str) {
     lab.faults.calm();
     lab.sim.settle();
@@ -263,7 +264,8 @@ async fn operations_with_short_pages() -> u64 {
     lab.operations_of(&drop_table(&json!({}))).await
 }
 
-/// A delivery with pages of 170 rows waits before one of its operations, until another one with full pages has ended.
+/// A delivery that reads pages of 170 rows waits before one of its operations, until a second delivery with full pages
+/// has ended.
 async fn delivered_twice(lab: &Lab, at: u64, before: impl Future<Output = ()> + Send + 'static) {
     lab.faults.shorten_pages(Some(170));
     lab.faults.arm(at, Disturbance::Meddle);
@@ -375,7 +377,7 @@ async fn files_of_large_rows_end_at_the_same_rows_however_long_pages_are() {
         let complete = complete(&lab).await;
         let (run, _) = complete.first_key_value().expect("a complete folder");
         let (files, _) = files(&lab, &blobs(), run, "large rows").await;
-        // 18 rows of 480,000 bytes are the first to exceed 8 MiB.
+        // A file ends with the row that makes it exceed 8 MiB. With 480,000 bytes per row this is the 18th row.
         assert_eq!(
             files.iter().map(Vec::len).collect::<Vec<_>>(),
             [18, 18, 4],
@@ -419,7 +421,7 @@ async fn a_second_job_leaves_the_table_to_the_first_until_that_is_silent() {
     assert!(matches!(late, Outcome::Skipped { .. }), "{late:?}");
 }
 
-/// The progress in the message of a first delivery that takes longer than its time slice.
+/// The progress that a first delivery stores in its message when it exceeds its time slice.
 async fn begun(lab: &Lab) -> Value {
     lab.faults.arm(9, Disturbance::Meddle);
     let clock = lab.clone();
@@ -445,7 +447,7 @@ async fn a_cursor_that_no_worker_wrote_into_the_message_counts_for_nothing() {
         lab.deliver_until_done(&drop_table(&cursor)).await;
         archived(&lab, &to, &format!("a foreign cursor: {cursor}")).await;
     }
-    // A worker's cursor in a message into which it was not written, as after a requeue.
+    // The cursor was written by a worker, but into another message, as happens after a requeue.
     let lab = filled(to.clone()).await;
     let cursor = begun(&lab).await;
     lab.wait(Duration::from_hours(2));
@@ -489,7 +491,7 @@ async fn an_archive_that_lost_a_file_is_begun_anew_before_its_table_is_dropped()
     archived(&lab, &to, "a file was lost").await;
 }
 
-/// The number of rows of every complete folder.
+/// The number of rows in each folder that is marked as complete.
 async fn complete(lab: &Lab) -> BTreeMap<String, u64> {
     let container = ContainerName::new(CONTAINER).unwrap();
     let mut rows = BTreeMap::new();
@@ -525,7 +527,7 @@ async fn what_is_archived_stays_when_the_table_is_created_anew_before_its_job_co
             .await
             .unwrap()
             .unwrap();
-        // A worker whose clock is behind, or an application, creates the table again.
+        // The table is created again, by an application or by a worker whose clock is behind.
         lab.account
             .tables
             .create_table(&table(TABLE))
@@ -585,7 +587,8 @@ async fn a_table_that_could_not_be_dropped_is_not_archived_twice() {
     }
 }
 
-/// The first job is killed before each of its last operations, and is not delivered again.
+/// The worker of the first job is killed before one of the job's last four operations, and the job is not delivered
+/// again.
 #[tokio::test]
 async fn a_second_job_for_a_table_that_was_archived_and_not_dropped_makes_no_second_archive() {
     let operations = filled(blobs())
@@ -649,7 +652,7 @@ async fn a_table_is_dropped_by_the_queue_services_time_and_not_before() {
     let today = tables.name_at(delivery.stamp.enqueued);
     lab.account.tables.create_table(&today).await.unwrap();
     let drop = |name: &str| job(&json!({"op": "drop_table", "table": name}));
-    // A worker whose clock is months ahead has queued it.
+    // A worker whose clock is months ahead has queued this job.
     lab.wait(Duration::from_hours(24 * 90));
     let failure = lab
         .deliver(&drop(today.as_str()), 1)
@@ -668,7 +671,7 @@ async fn a_table_is_dropped_by_the_queue_services_time_and_not_before() {
             .unwrap()
             .contains(&today)
     );
-    // Its time is over by the service's clock, so that the next message is accepted.
+    // The retention time has passed by the clock of the queue service, so the next message is accepted.
     assert!(matches!(
         lab.work(&drop(today.as_str())).await.unwrap(),
         Outcome::Done(_)

@@ -1,4 +1,4 @@
-//! The jobs that are disturbed, and the other actors.
+//! The jobs that are disturbed, and what other workers and clients do in between.
 
 use evenkeel_account::company::{BLOB_ARCHIVE, FILE_ARCHIVE, LOG_ARCHIVE};
 use evenkeel_model::Job;
@@ -384,7 +384,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     ]
 }
 
-/// Changes without a job: created, deleted, changed; and a copy that was deleted by another writer.
+/// A client creates, deletes and changes entities without sending jobs, and another writer deletes a copy.
 fn unsent(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         settled(&lab).await;
@@ -420,7 +420,7 @@ fn caught_up(lab: Lab) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Two who satisfy the conditions of the sweeps, and one who does not.
+/// Two employees who satisfy the conditions of the sweeps, and one who does not.
 fn two_and_another(lab: Lab) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         settled(&lab).await;

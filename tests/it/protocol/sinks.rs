@@ -1,5 +1,6 @@
-//! Documents of another store without versions, in which the last write wins: disturbed at every operation of every
-//! job, with late requests over newer ones, and with workers that continue long after they were given up.
+//! Documents of a search index, which has no versions, so that the last write wins. Every job is disturbed at every
+//! operation, late requests arrive after newer ones, and workers continue long after other workers took over their
+//! messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,8 @@ use tokio::task::yield_now;
 use crate::protocol::sweep::Sweep;
 use crate::protocol::world::{Disturbance, Lab, RECHECK_AFTER, SMALL, declared, job, sync, table};
 
-/// Each document has a row in the same partition, so that there is work between the announcement and the document.
+/// Each document has a row in the primary's partition. So the worker sends other requests between the announcement and
+/// the document.
 const CATALOG: &str = r#"
 [accounts.main]
 kind = "embedded"
@@ -267,7 +269,7 @@ fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Events after the job, before its late requests arrive.
+/// What happens after the job, and before its late requests arrive.
 const AFTERWARDS: [(&str, Step); 4] = [
     ("nothing", |_| Box::pin(async {})),
     ("another change", |lab| {
@@ -307,7 +309,8 @@ async fn documents_survive_a_disturbance_at_every_operation_and_what_comes_after
     for scenario in scenarios() {
         let mut sweep = Sweep::over(undisturbed(&scenario).await);
         while let Some(case) = sweep.next() {
-            // Later events hardly affect a request that arrives in between. So each run has only one of them, in turn.
+            // If the late request arrives during the job, what happens after the job hardly matters. So each such run has only
+            // one of the events, in turn.
             let turn = sweep.runs().0 as usize;
             let afterwards = AFTERWARDS
                 .iter()
@@ -369,7 +372,7 @@ async fn documents_survive_two_disturbances_at_every_pair_of_operations() {
     );
 }
 
-/// Actions of a client and another worker while the first one waits for an answer.
+/// What a client and another worker do while the first worker waits for an answer.
 const MEDDLERS: [(&str, Step); 4] = [
     ("a change", |lab| {
         Box::pin(async move {
@@ -413,7 +416,8 @@ async fn a_worker_that_wakes_up_late_overwrites_nothing() {
                 lab.faults.arm(at, Disturbance::Meddle);
                 lab.faults.meddle(meddle(lab.of_another_worker()));
                 lab.deliver_until_done(&(scenario.job)()).await;
-                // A request in flight for longer than any is accepted is a known limit, and is reported.
+                // A request to the index that is in flight for longer than the engine assumes is a known limit, and the program
+                // reports it.
                 let too_long = number >= 2 && lab.faults.named(at) == Some("Index Documents");
                 if too_long {
                     continue;
@@ -435,7 +439,7 @@ async fn a_worker_that_wakes_up_late_overwrites_nothing() {
     );
 }
 
-/// A person whose document changes, and the number of the operation that changes it.
+/// Returns a lab with a person whose document will change, and the number of the operation that changes it.
 async fn changed() -> (Lab, u64) {
     let prepared = async || {
         let lab = decorated();
@@ -449,8 +453,7 @@ async fn changed() -> (Lab, u64) {
     (prepared().await, at.unwrap())
 }
 
-/// A job waits before its request to the index until `meddle` is done, then continues, and its worker stops after that
-/// request.
+/// A job waits before its request to the index until `meddle` is done. Then it sends the request, and its worker stops.
 async fn wakes_up(
     lab: &Lab,
     meddle: Step,
@@ -554,7 +557,7 @@ async fn undisturbed_work_queues_no_second_look_for_its_documents() {
     assert_eq!(lab.faults.total("Index Documents"), before);
 }
 
-/// Views with the same documents under another name: the index passes from one to the other.
+/// The view is renamed, or removed, and the documents in the index pass to another view that has the same documents.
 #[tokio::test]
 async fn a_view_that_takes_another_ones_place_keeps_its_documents() {
     for renamed in [false, true] {

@@ -1,6 +1,6 @@
-//! Items spread over two accounts, while the list of accounts changes during jobs. Every job of the new and the old
-//! catalog is disturbed at each of its operations. Each item must be in the account that this file computes, and in no
-//! other.
+//! Items spread over two accounts, while the list of accounts in the catalog changes during jobs. Every job under the
+//! new and the old catalog is disturbed at each of its operations. Each item must be only in the account that this file
+//! computes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ const BOTH: Accounts = &["main", "other"];
 const CHANGES: [(Accounts, Accounts); 3] =
     [(&["main"], BOTH), (BOTH, &["main"]), (BOTH, &["other"])];
 
-/// With these names and addresses some items of two people with a shared list stay in place, and others move.
+/// The names of two people, who share a list. When the accounts change, some items stay in place, and others move.
 const NAMES: [&str; 2] = ["Kwok", "Hall"];
 
 fn catalog(accounts: Accounts, generation: u32) -> Catalog {
@@ -84,7 +84,7 @@ set = {{ Headcount = "count()" }}
     catalog
 }
 
-/// The account of a key, as documented.
+/// The account of a key, by the hash that the documentation describes.
 fn holder(accounts: Accounts, key: &str) -> &'static str {
     let weight = |account: &str| {
         let hash = Sha256::digest([account.as_bytes(), b"\0", key.as_bytes()].concat());
@@ -246,7 +246,7 @@ fn on_all(op: &str) -> Job {
     job(&json)
 }
 
-/// Two people, settled under a catalog with these accounts, and the next catalog.
+/// Returns two people, who were settled under a catalog with the accounts `before`, and a lab with the next catalog.
 async fn prepared((before, after): (Accounts, Accounts)) -> (Lab, Lab) {
     let old = Lab::over_two(catalog(before, 1));
     for (_, Account { tables, blobs, .. }) in accounts(&old) {
@@ -265,8 +265,8 @@ async fn prepared((before, after): (Accounts, Accounts)) -> (Lab, Lab) {
     (old, new)
 }
 
-/// Checks that items are where these people's catalogs require, and that a plan under the last catalog finds nothing to
-/// do for those settled under it.
+/// Checks that each person's items are where the catalog under which the person was last settled requires. For people
+/// who were settled under the last catalog, a plan must find nothing to do.
 async fn check(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
     let (stored, expected) = (stored(lab).await, expected(people));
     let (missing, stale) = (expected.difference(&stored), stored.difference(&expected));
@@ -289,7 +289,7 @@ async fn check(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
     }
 }
 
-/// Backfills with the last catalog, as an operator does, and checks everything.
+/// Runs a backfill with the last catalog, as an operator does, and checks everything.
 async fn backfilled(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
     lab.work(&on_all("backfill")).await.unwrap();
     lab.do_queued().await;
@@ -312,7 +312,7 @@ type Story = (
 
 type Meddler = (&'static str, fn() -> Job);
 
-/// The people after Ada changed under the new catalog; Bea is unchanged.
+/// The people after Ada has changed under the new catalog. Bea is unchanged.
 fn ada(person: Person, (before, after): (Accounts, Accounts)) -> Vec<Person> {
     vec![
         Person {
@@ -371,7 +371,7 @@ const STORIES: [Story; 7] = [
     ),
 ];
 
-/// Every change of the accounts with every story. A debug build runs each story with one of the changes.
+/// Every change of the accounts with every story. A debug build tries each story with only one change.
 fn cases() -> impl Iterator<Item = ((Accounts, Accounts), Story)> {
     let every = if cfg!(debug_assertions) {
         CHANGES.len()
@@ -434,7 +434,7 @@ async fn an_account_is_added_or_taken_away_and_every_job_disturbed_at_every_oper
     );
 }
 
-/// A worker with the old catalog runs a job before each operation of one with the new catalog, or the other way round.
+/// A worker with one catalog runs a job before each operation of a worker with the other catalog.
 #[tokio::test]
 async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leave_nothing_behind() {
     let mut runs = 0_u32;
@@ -468,7 +468,8 @@ async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leav
                     .meddle(async move { drop(other.work(&meddling()).await) }.boxed());
                 let ended = lab.deliver(&job(), 1).await.expect("no crash").is_ok();
                 lab.faults.calm();
-                // Work that a worker leaves to those with the new catalog is delivered to one of them.
+                // Work that the worker with the old catalog leaves behind is delivered to a worker with the new
+                // catalog.
                 if !ended {
                     labs.1.deliver_until_done(&job()).await;
                 }
@@ -491,7 +492,7 @@ async fn workers_by_the_old_and_the_new_accounts_in_turn_at_every_operation_leav
     );
 }
 
-/// The people according to the rows: of two concurrent jobs either may have been the last.
+/// The people as the rows show them, because either of two concurrent jobs may have been the last.
 async fn present(lab: &Lab, people: &[Person]) -> Vec<Person> {
     let (rows, by) = (lab.rows("Employees").await, people[0].by);
     let known = [ADA, BEA, RENAMED];

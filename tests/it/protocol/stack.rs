@@ -1,5 +1,5 @@
-//! The stack of open passes: the effect of each of its rules (docs/internals/engine.md). The rules about rings, lines
-//! and siblings are tested in `deputies` and `chained`.
+//! The stack of open passes: each test shows the effect of one of its rules (docs/internals/engine.md). `deputies` and
+//! `chained` test the rules about rings, chains and siblings.
 
 use evenkeel_engine::FailureClass;
 use evenkeel_engine::footprint::{FOOTPRINTS, Footprint};
@@ -140,7 +140,8 @@ async fn a_holder_is_brought_in_step_before_the_announcement_and_then_the_round_
     assert_eq!(next_write, Some(&format!("write {own}")), "{requests:?}");
 }
 
-/// Each of three gives up its key, which another one wants next.
+/// Three primaries give up their keys. Employee 3 wants the key of employee 1, who wants the key of employee 2 and the name
+/// of a card that is gone.
 #[tokio::test]
 async fn neither_a_pass_over_a_holder_nor_one_above_it_frees_the_key_of_another() {
     let lab = lab();
@@ -169,7 +170,7 @@ async fn neither_a_pass_over_a_holder_nor_one_above_it_frees_the_key_of_another(
     assert_eq!(holders().await, [some("3"), some("2"), some("gone")]);
     assert_eq!(looked(), before, "one holder leads to the next");
 
-    // The holder waits for its own key, and its own job frees the other.
+    // The first holder's own job takes the key that it waits for.
     lab.work(&sync("Sales", "2")).await.unwrap();
     lab.do_queued().await;
     assert_eq!(holders().await, [some("3"), some("1"), some("1")]);
@@ -243,7 +244,7 @@ async fn what_was_written_dropped_or_forgotten_is_followed() {
     assert!(lab.rows(FOOTPRINTS).await.is_empty());
 }
 
-/// Each pass has five rounds, like the run itself.
+/// Each nested pass has five rounds of its own, like the run itself.
 #[tokio::test(start_paused = true)]
 async fn a_pass_above_another_has_rounds_of_its_own() {
     let prepared = async |own: u64, follower: u64| {
@@ -276,7 +277,7 @@ async fn a_pass_above_another_has_rounds_of_its_own() {
     assert!(in_step(&lab, EMPLOYEE).await && in_step(&lab, CARD).await);
 }
 
-/// A client has replaced the derived card by its own, and has synced it.
+/// A client has replaced the derived card with its own card, and has synced it.
 #[tokio::test]
 async fn a_follower_of_a_thorough_sync_looks_at_nothing_that_is_settled() {
     let lab = lab();

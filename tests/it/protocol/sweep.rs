@@ -1,16 +1,16 @@
-//! The sweep: every operation of a job is disturbed in every way, and every write of it arrives late at every possible moment.
+//! The sweep disturbs every operation of a job in every way, and delays every write of the job to every possible moment.
 //!
 //! ```text
 //!   crash, refusal, throttling, lost answer      at each operation, and after the last
 //!   a write that arrives late                    before each operation that the job still sends, then after its end,
 //!                                                then after everything else and before the final rechecks
-//!   the same, and the worker stops at once       before each operation of the next deliveries, then likewise
+//!   a late write, and the worker stops at once   before each operation of the next deliveries, then likewise
 //! ```
 //!
-//! The number of following operations is not known in advance, because a late request causes another round of its job. So the sweep
-//! delays the arrival by one operation more, until a run has ended before it.
+//! The number of operations that follow a late write is not known in advance, because the write may cause another round of its job. So the
+//! sweep delays the write by one operation more each time, until a run ends before the write arrives.
 //!
-//! An optimised build sweeps every moment of arrival. A debug build takes ten times as long, and sweeps every eleventh, starting at
+//! An optimised build tries every moment of arrival. A debug build takes ten times as long, so it tries only every eleventh, and starts at
 //! another one for each operation.
 
 use crate::protocol::world::{Arrival, Disturbance, FaultInjector, Lab};
@@ -22,7 +22,7 @@ const ONCE: [Disturbance; 4] = [
     Disturbance::LoseAnswer,
 ];
 
-/// More operations than any story has: a request that arrives after so many arrives after everything else.
+/// More operations than any story has. A request that is delayed by this number arrives after everything else.
 const LAST_OF_ALL: u64 = 1_000_000;
 
 /// Distance between two moments of arrival.
@@ -38,7 +38,7 @@ pub(crate) struct Case {
 enum Way {
     Once(usize),
     Late(u64),
-    /// The request arrives late, and the worker stops before it sends anything else.
+    /// The request arrives late, and the worker stops right after sending it.
     LateAndStopped(u64),
 }
 
@@ -49,7 +49,8 @@ enum Part {
     Arrivals,
 }
 
-/// The cases of a job, one after the other. Each has to be run and [`seen`](Self::seen) before the next one is known.
+/// The cases of a job, one after the other. The next case is known only after the previous one was run and
+/// [`seen`](Self::seen).
 #[derive(Debug)]
 pub(crate) struct Sweep {
     operations: u64,
@@ -66,12 +67,12 @@ impl Sweep {
         Self::of(Part::Whole, operations)
     }
 
-    /// Only the disturbances that strike at once.
+    /// Only the cases in which the disturbance takes effect at once.
     pub(crate) const fn at_once(operations: u64) -> Self {
         Self::of(Part::AtOnce, operations)
     }
 
-    /// Only the writes that arrive late.
+    /// Only the cases in which a write arrives late.
     pub(crate) const fn of_arrivals(operations: u64) -> Self {
         Self::of(Part::Arrivals, operations)
     }
@@ -113,7 +114,7 @@ impl Sweep {
         self.last = Some(arrival);
     }
 
-    /// Number of runs so far, and of those in which a late request arrived before the end of the job.
+    /// Number of runs so far, and how many of them had a late request that arrived before the end of the job.
     pub(crate) const fn runs(&self) -> (u32, u32) {
         (self.runs, self.arrivals)
     }
@@ -146,13 +147,13 @@ impl Sweep {
     }
 }
 
-/// The first moment of arrival that is swept for operation `at`: the number of operations by which the request is late.
+/// The first delay that is tried for operation `at`: the number of operations after which its request arrives.
 const fn earliest(at: u64) -> u64 {
     1 + at % STRIDE
 }
 
 impl Case {
-    /// Whether a request arrives late, and not after everything else.
+    /// Whether a request arrives late, but not after everything else.
     pub(crate) const fn is_between(self) -> bool {
         matches!(self.way, Way::Late(later) | Way::LateAndStopped(later) if later < LAST_OF_ALL)
     }

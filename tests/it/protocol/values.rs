@@ -1,5 +1,5 @@
-//! Existing items are compared by value, and only differences are written: after a total was overwritten, and for a new
-//! or renamed view.
+//! A pass compares existing items by value, and writes only the differences: after a total was overwritten, and for a
+//! new or renamed view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ async fn plan_is_empty(lab: &Lab, rk: &str, story: &str) {
 #[tokio::test]
 async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
     let lab = Lab::with(SMALL, catalog(GROUPS));
-    // The entities on which views set properties are the application's own.
+    // The application itself creates the entities on which views set properties.
     drop(lab.account.tables.create_table(&table("Seats")).await);
     lab.account
         .tables
@@ -140,7 +140,7 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
         assert_ne!(values().await, right());
     };
 
-    // The dashboard and the command line read it like this.
+    // The dashboard and the command line read the results of an audit like this.
     let tables = lab.account.tables.as_ref();
     let recorded = || async {
         let records = audit_records(tables, lab.engine.catalog()).await.unwrap();
@@ -164,7 +164,7 @@ async fn a_figure_or_a_property_that_somebody_overwrote_is_found_and_mended() {
     lab.work(&job(&json!({"op": "audit", "table": "Bookings"})))
         .await
         .unwrap();
-    // A group with two bookings is one wrong item.
+    // A group with two bookings counts as one wrong item.
     assert_eq!(drift().await, (Some(1_i64.into()), Some(1_i64.into())));
     assert_eq!(recorded().await, (of_each(1), Some(2)));
     for repair in [
@@ -248,7 +248,8 @@ async fn a_new_view_writes_its_own_rows_and_no_others() {
     );
 }
 
-/// Its rows are also found in their table, where the owner's footprint is read for each.
+/// The audit also finds the rows of this primary in the view's table, and reads the unreadable footprint for each of
+/// them.
 #[tokio::test]
 async fn a_primary_whose_footprint_is_unreadable_ends_no_audit() {
     let lab = Lab::with(SMALL, catalog(&index("old", "ByGuest")));
@@ -300,7 +301,7 @@ set = {{ {property} = "{{{value}}}" }}
     )
 }
 
-/// Parts of one entity are changed in the order of their views' names.
+/// Several views change one entity in the order of their names.
 #[tokio::test]
 async fn a_property_that_passes_from_one_view_to_another_stays() {
     let guest = |view: &str| on_seat(view, "GuestName", "Guest");
@@ -376,7 +377,8 @@ set = { Seat = "{RowKey}" }
 on_conflict = "reject"
 "#;
 
-/// A copy that is written as a whole would lose them, and two audits would undo each other forever.
+/// The next write of the whole copy would remove the set properties, and the audits of the two views would undo each
+/// other forever.
 #[tokio::test]
 async fn no_properties_are_set_on_a_copy() {
     let lab = Lab::with(SMALL, catalog(ON_COPIES));
@@ -539,7 +541,7 @@ async fn the_error_about_a_list_of_a_former_view_names_it_and_the_remedies() {
                 .any(|taken| taken.by == "the list of view old_list"),
             "{plan}"
         );
-        // The last former member removes the list.
+        // The last former member removes the list when it is deleted or synced.
         lab.work(&job(
             &json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}),
         ))
@@ -555,7 +557,7 @@ async fn the_error_about_a_list_of_a_former_view_names_it_and_the_remedies() {
     }
 }
 
-/// The view of a list has another table or other keys, or is declared in a newer catalog.
+/// The view of the list now has another table or other keys, or only a newer catalog declares it.
 #[tokio::test]
 async fn the_error_about_a_list_of_a_changed_view_does_not_advise_to_retire_it() {
     let own = "`evenkeel backfill --view old_list`";
@@ -707,7 +709,7 @@ async fn a_rename_that_is_disturbed_converges() {
     }
 }
 
-/// Keys that differ in the spelling of a slash or a percent sign.
+/// Keys that contain an escaped slash, or a percent sign in several spellings.
 const SIGNED: [&str; 4] = ["R%2FD", "A%", "A%25", "R%252FD"];
 const STAFF: &str = r#"
 [accounts.main]
@@ -823,8 +825,8 @@ const PERCENT: [(&str, &str, &str); 4] = [
     ("Staff", "A%25", "8"),
 ];
 
-/// Data of a program that makes other keys from the same views, as after a change of time zone rules: the items of `A%`
-/// are where those of `A%25` should be.
+/// Data that another version of the program has written with other keys for the same views, as after a change of time
+/// zone rules. The items of `A%` are where the items of `A%25` should be.
 async fn escaped() -> Lab {
     let lab = Lab::with(
         SMALL,
@@ -873,7 +875,7 @@ async fn escaped() -> Lab {
     lab
 }
 
-/// The properties that another primary sets on each of these.
+/// For each of these entities, the properties that another primary has set.
 async fn told(lab: &Lab) -> Vec<Option<String>> {
     let mut told = Vec::new();
     for (name, pk, rk) in PERCENT {

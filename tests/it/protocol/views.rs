@@ -1,4 +1,4 @@
-//! Views of one primary, of which one cannot derive its items and fails alone.
+//! Several views of one primary. One of them cannot derive its items, and only this view fails.
 
 use evenkeel_engine::FailureClass;
 use evenkeel_model::job::Primary;
@@ -65,7 +65,7 @@ fn on_key(op: &str) -> Job {
     job(&json!({"op": op, "table": "Bookings", "pk": "r1", "rk": "b1"}))
 }
 
-/// Guests in each view: the index in another table, the one in the partition, the list.
+/// The guests in each view: in the index in another table, the index in the booking's partition, and the list.
 async fn guests(lab: &Lab) -> [Vec<String>; 3] {
     let of = |name: &str, row: &Entity| row.text(name).map(str::to_owned);
     let elsewhere = lab
@@ -248,7 +248,7 @@ async fn a_view_that_cannot_derive_is_left_as_it_was_whatever_disturbs_the_job()
             sweep.seen(&lab);
             lab.faults.calm();
             lab.finish().await;
-            // An earlier delivery that wrote the primary leaves the rest to the next job.
+            // If an earlier delivery wrote the primary, the next job derives the rest.
             drop(lab.work(&on_key("sync")).await);
             assert_eq!(guests(&lab).await, all_say("Bea"), "{story}");
             assert_eq!(covers(&lab).await, Some(4_i64.into()), "{story}");
@@ -346,7 +346,7 @@ row_key = "{PartitionKey}_{RowKey}"
 select = []
 "#;
 
-/// A transaction is limited to one partition.
+/// A transaction cannot write to two partitions.
 #[tokio::test]
 async fn a_copy_in_another_partition_of_its_primarys_table_is_no_part_of_the_primarys_transaction()
 {

@@ -1,4 +1,5 @@
-//! Wide entities, disturbed at every operation of every job: an entity is never a mixture of two versions.
+//! Wide entities (entities in several rows), disturbed at every operation of every job. The rows of an entity never mix
+//! two versions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,7 +56,7 @@ fn lab_of(catalog: &str) -> Lab {
     Lab::with(SMALL, declared(catalog))
 }
 
-/// A survey in which every answer is the same number, so that a mixture is visible.
+/// A survey in which every answer is the same number, so that a mixture of versions is visible.
 fn survey(questions: i32, answer: i32, mail: &str) -> Entity {
     let entity = Entity::new(EntityKey::new("p", "1").unwrap()).with("Mail", mail);
     (0..questions).fold(entity, |entity, n| entity.with(format!("Q{n:04}"), answer))
@@ -155,7 +156,7 @@ async fn prepared(scenario: &Scenario) -> Lab {
     lab
 }
 
-/// The entities of a table, assembled by the test from rows that must all belong to one.
+/// The entities of a table, put together by the test. Checks that all rows of an entity have the same version.
 fn entities(lab: &Lab, name: &str, story: &str) -> BTreeMap<String, BTreeMap<String, EdmValue>> {
     let rows: Vec<_> = lab
         .sim
@@ -392,7 +393,7 @@ async fn a_reader_gets_a_single_version() {
     }
 }
 
-/// Writes of applications that do not know about further rows.
+/// Writes of applications that do not know that an entity has further rows.
 const CARELESS: [&str; 3] = [
     "the first row deleted",
     "the first row replaced",

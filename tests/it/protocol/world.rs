@@ -36,7 +36,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 pub(crate) const RECHECK_AFTER: Duration = Duration::from_mins(26);
-/// Operations of the second account are numbered from here on.
+/// The first number of the operations on the second account.
 const BESIDE: u64 = 1 << 40;
 /// Maximum length of a chain of queued jobs in a story.
 const MOST_QUEUED: u32 = 100;
@@ -47,9 +47,9 @@ pub(crate) enum Disturbance {
     Refuse,
     Throttle,
     LoseAnswer,
-    /// The sender gives the request up, and it is executed this many operations later.
+    /// The sender gives up, and the request is executed this many operations later.
     ArriveLater(u64),
-    /// Another actor does something first.
+    /// A client or another worker acts before the operation.
     Meddle,
 }
 
@@ -59,11 +59,11 @@ type Meddling = BoxFuture<'static, ()>;
 pub(crate) enum Arrival {
     Never,
     During,
-    /// After the end of the run, or not yet.
+    /// The request arrived after the end of the run, or has not arrived yet.
     After,
 }
 
-/// A delete that is executed, and whose answer is lost.
+/// A delete that is executed, but whose answer is lost.
 enum LostDelete {
     Awaited {
         table: &'static str,
@@ -90,18 +90,18 @@ pub(crate) struct FaultInjector {
     at: Mutex<BTreeMap<u64, Disturbance>>,
     counted: AtomicU64,
     calm: AtomicBool,
-    /// The number of the operation before which the last late request arrives.
+    /// Number of the operation before which the last late request arrives.
     due: Mutex<Option<u64>>,
     crashed: Notify,
     meddling: Mutex<VecDeque<Meddling>>,
     unheard: Mutex<Option<LostDelete>>,
-    /// Every operation yields to the other tasks first.
+    /// Whether every operation first yields to the other tasks.
     turns: AtomicBool,
     slow: AtomicBool,
     page: Mutex<Option<usize>>,
     writes: Mutex<BTreeMap<String, u64>>,
     reads: Mutex<BTreeMap<String, u64>>,
-    /// Every request, in order: `read` or `write`, and its subject.
+    /// Every request, in order, as `read` or `write` and the table and key.
     requests: Mutex<Vec<String>>,
     losing: Mutex<BTreeMap<String, u64>>,
     names: Mutex<BTreeMap<u64, &'static str>>,
@@ -120,8 +120,8 @@ impl FaultInjector {
         self.meddling.lock().unwrap().push_back(meddling);
     }
 
-    /// Executes the next delete of a row of this table and loses its answer. Before the next request, another actor
-    /// acts. If that request is the delete again, it is refused as `then` specifies, or by the store itself.
+    /// Executes the next delete of a row of this table, and loses the answer. `meddling` runs before the next request.
+    /// If that request repeats the delete, it is refused as `then` specifies, or else reaches the store.
     pub(crate) fn lose_the_deletion_of(
         &self,
         table: &'static str,
@@ -135,7 +135,7 @@ impl FaultInjector {
         });
     }
 
-    /// Whether such a delete was sent, and something after it.
+    /// Whether such a delete was sent, and another request after it.
     pub(crate) fn has_lost_it(&self) -> bool {
         self.unheard.lock().unwrap().is_none()
     }
@@ -189,12 +189,12 @@ impl FaultInjector {
         self.reads.lock().unwrap().get(&row).copied().unwrap_or(0)
     }
 
-    /// Every request since the last call, such as `read Employees Sales 1`.
+    /// Returns the requests since the last call, such as `read Employees Sales 1`.
     pub(crate) fn take_requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.requests.lock().unwrap())
     }
 
-    /// The next `times` writes of a row lose a race.
+    /// The next `times` writes of this row fail, as if another writer had been faster.
     pub(crate) fn lose_races(&self, table: &str, pk: &str, rk: &str, times: u64) {
         let row = format!("{table} {pk} {rk}");
         self.losing.lock().unwrap().insert(row, times);
@@ -238,7 +238,7 @@ impl FaultInjector {
         self.calm.store(true, Ordering::SeqCst);
     }
 
-    /// Ends a calm: armed disturbances take effect again.
+    /// Ends the calm, so that armed disturbances take effect again.
     pub(crate) fn go_on(&self) {
         self.calm.store(false, Ordering::SeqCst);
     }
@@ -309,7 +309,7 @@ impl FaultPolicy for FaultInjector {
             Some(Disturbance::Throttle) => {
                 FaultDecision::Fail(ErrorClass::Throttled { retry_after: None })
             }
-            // A read without an answer is only a failed read.
+            // A read changes nothing, so a read without an answer simply fails.
             Some(Disturbance::LoseAnswer | Disturbance::ArriveLater(_)) if !operation.writes => {
                 FaultDecision::Fail(ErrorClass::Transient { retry_after: None })
             }
@@ -331,7 +331,7 @@ impl FaultPolicy for FaultInjector {
     }
 }
 
-/// A clock that advances a little at each read, and much on demand.
+/// A clock that advances a little at each read, and as much as a test requests.
 #[derive(Default)]
 struct TestClock(AtomicI64);
 
@@ -359,7 +359,7 @@ struct SpreadRng(AtomicU64);
 
 impl Rng for SpreadRng {
     fn next_u64(&self) -> u64 {
-        // The steps of a Weyl generator, by the golden ratio.
+        // A Weyl sequence: each step adds the golden ratio, so that the numbers spread evenly.
         self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst)
     }
 }
@@ -380,7 +380,7 @@ pub(crate) const SHAPE: Shape = Shape {
     twins: false,
     placement: Placement::Main,
 };
-/// Fewer views, for tests in which each additional operation means many additional runs.
+/// Fewer views, for tests in which each additional operation causes many additional runs.
 pub(crate) const SMALL: Shape = Shape {
     lists: false,
     sets: false,
@@ -402,7 +402,7 @@ pub(crate) struct Lab {
     messages: Arc<AtomicU64>,
     /// The last write of the meddling client: row key and e-mail address.
     pub(crate) last_client_write: Arc<Mutex<Option<(String, String)>>>,
-    /// Jobs to run before the final checks.
+    /// Jobs that `finish` sends before the final checks.
     pub(crate) sync_later: Arc<Mutex<Vec<Job>>>,
 }
 
@@ -580,8 +580,9 @@ impl Lab {
                 .create_container(&ContainerName::new(CONTAINER).unwrap())
                 .await
                 .unwrap();
-            // Workers read the secret before their first jobs. Both engines share it, so one read is enough. The read
-            // is unconstrained because this code runs outside a runtime, where the budget of a task is never renewed.
+            // Workers read the secret before their first jobs. Both engines share the secret, so one read is enough.
+            // The read is unconstrained because this code runs outside a runtime, where the budget of a task is never
+            // renewed.
             tokio::task::unconstrained(lab.meddler.read_secret()).await;
         });
         lab
@@ -605,7 +606,7 @@ impl Lab {
         }
     }
 
-    /// The same lab as another worker sees it, which does its work while the first one waits for an answer.
+    /// The same lab, used by another worker, which acts while the first one waits for an answer.
     pub(crate) fn of_another_worker(&self) -> Self {
         Self {
             engine: Arc::clone(&self.meddler),
@@ -628,7 +629,7 @@ impl Lab {
         }
     }
 
-    /// The same lab as a worker sees it that has received no answer yet.
+    /// The same lab, used by a new worker that has not received any answer yet.
     pub(crate) fn of_a_new_worker(&self) -> Self {
         let sim = self.sim.for_caller(1, self.faults.clone());
         let beside = self
@@ -654,7 +655,7 @@ impl Lab {
         }
     }
 
-    /// The same lab as a worker sees it that has just started and has no state.
+    /// The same lab, used by a worker that has just started and has no state.
     pub(crate) fn of_a_restarted_worker(&self) -> Self {
         Self {
             secret: Arc::default(),
@@ -785,7 +786,7 @@ impl Lab {
         (envelope.job, delivery)
     }
 
-    /// Puts a message on the queue; returns its job and first delivery, as the queue reports it.
+    /// Puts a message on the queue. Returns its job and first delivery as the queue reports them.
     pub(crate) async fn queued(&self, job: &serde_json::Value) -> (Job, Delivery) {
         let queue = QueueName::new("jobs").unwrap();
         self.account
@@ -845,7 +846,7 @@ impl Lab {
         }
     }
 
-    /// Does a job like `work`, and also returns the number of changes that no outcome reports.
+    /// Does a job like `work`, and also returns the changes that no outcome reports.
     pub(crate) async fn work_untold(
         &self,
         job: &Job,
@@ -872,7 +873,7 @@ impl Lab {
         }
     }
 
-    /// Gives up a delivered job, as the worker does when its message is exhausted.
+    /// Gives up a delivered job, as the worker does when its message has no attempts left.
     pub(crate) async fn give_up(&self, job: &Job) {
         self.engine
             .give_up(&Work::Job(job.clone()), &self.delivered(1))
@@ -903,7 +904,7 @@ impl Lab {
         operations
     }
 
-    /// Delivers a job until it is done. A permanent failure ends it, as poison.
+    /// Delivers a job until it is done. Returns `None` if it fails permanently and would be poisoned.
     pub(crate) async fn deliver_until_done(&self, job: &Job) -> Option<Outcome> {
         for dequeue_count in 1..=20 {
             match self.deliver(job, dequeue_count).await {
@@ -951,7 +952,7 @@ impl Lab {
 
     /// The queued rechecks, at most 32.
     pub(crate) async fn rechecks(&self) -> Vec<Recheck> {
-        // Rechecks that a recheck queues wait twice as long.
+        // A recheck that another recheck has queued waits twice as long.
         self.wait(2 * (RECHECK_AFTER + Duration::from_mins(2)));
         let messages = self
             .account
@@ -1011,7 +1012,7 @@ impl Lab {
         }
     }
 
-    /// Lets late requests arrive, time pass, and rechecks run, until none is queued.
+    /// Lets late requests arrive, time pass and rechecks run, until no recheck is queued.
     pub(crate) async fn finish(&self) {
         self.sim.settle();
         self.beside.iter().for_each(SimWorld::settle);
@@ -1049,7 +1050,7 @@ pub(crate) fn declared(text: &str) -> Catalog {
         .catalog
 }
 
-/// The time at which a scenario's job was enqueued, before all changes of the data.
+/// The time at which a scenario's job was enqueued, before any change of the data.
 fn start() -> Timestamp {
     Timestamp::from_millisecond(1_795_000_000_000)
         .unwrap()

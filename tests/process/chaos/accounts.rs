@@ -1,5 +1,5 @@
-//! The balance of a queue, as in Jepsen's `total-queue`: attempted, acknowledged and done jobs. An acknowledged job
-//! that is neither done nor poisoned is lost, and there must be none.
+//! The balance of a queue, as in Jepsen's `total-queue`: which jobs were attempted, acknowledged and done. An
+//! acknowledged job that is neither done nor poisoned is lost. There must be none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ pub(crate) struct Accounts {
     /// Number of consecutive jobs of one kind.
     neighbours: usize,
     pub(crate) attempted: BTreeMap<usize, u32>,
-    /// The jobs that a submitter reported as queued.
+    /// The jobs that a submitter has reported as queued.
     pub(crate) acknowledged: BTreeSet<usize>,
 }
 
-/// The employee of a job. No other job is for the same employee.
+/// The employee of a job. Each job has its own employee.
 pub(crate) fn employee(number: usize) -> Entity {
     Entity::new(
         EntityKey::new(format!("Department {}", number % 7), format!("{number:05}")).unwrap(),

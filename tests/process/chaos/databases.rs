@@ -1,7 +1,7 @@
 //! A database that is killed repeatedly while workers write to it.
 //!
-//! Each round changes primaries and kills the server when some of the round's rows exist. It recovers, and the next
-//! round begins. At the end the table must have exactly the rows of the primaries.
+//! Each round changes primaries, and kills the server when some of the round's rows are written. The server recovers,
+//! and the next round begins. At the end the table must contain exactly the rows of the primaries.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ columns = {{ department = "text {{PartitionKey}}", number = "text {{RowKey}}", n
     )
 }
 
-/// The job of a round for a primary: written, left without a row, deleted, or synced.
+/// The job of a round for a primary: a put with a row, a put without a row, a delete, or a sync.
 fn job(number: usize, round: usize) -> Value {
     let (pk, rk) = (format!("Department {}", number % 7), format!("{number:05}"));
     match (number + round) % 6 {
@@ -115,7 +115,7 @@ fn storm(site: &Site, mut server: Postgres, primaries: usize, rounds: usize) {
 
 #[test]
 fn a_database_that_is_killed_again_and_again_ends_with_the_rows_of_an_embedded_store() {
-    // More for a measurement: docs/patterns/sql-tables.md.
+    // The environment variable sets another number, for the measurement in docs/patterns/sql-tables.md.
     let primaries =
         std::env::var("EVENKEEL_CHAOS_PRIMARIES").map_or(2_000, |number| number.parse().unwrap());
     storm(

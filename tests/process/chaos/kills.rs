@@ -1,11 +1,12 @@
-//! SIGKILL, repeatedly and at any moment.
+//! Processes that are killed with SIGKILL, repeatedly and at any moment.
 //!
-//! Two hosts run a worker each and two run a submitter each. All four are killed and restarted at random moments, while Azurite is paused
-//! and, half-way, restarted cleanly. Afterwards jobs that were exhausted by crashes are requeued, as an operator does, and the balance
-//! must be right.
+//! Two hosts run a worker each and two run a submitter each. All four are killed and restarted at random moments, while
+//! Azurite is paused and, half-way, restarted cleanly. Then jobs whose attempts were used up by crashes are
+//! requeued, as an operator does, and no acknowledged job may be lost.
 //!
-//! `EVENKEEL_KILLS` sets the number of kills on each store (20 by default), in storms of twenty, because Azurite's requests take longer the
-//! more messages a queue has. Half as many additional kills meet batches, with many primaries per message.
+//! `EVENKEEL_KILLS` sets the number of kills on each store (20 by default). A storm has twenty kills, because Azurite's
+//! requests take longer the more messages a queue has. Half as many additional kills happen while messages contain
+//! batches.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
@@ -24,7 +25,7 @@ use crate::end_to_end::site::{EMPLOYEES, Place, QUEUE, Site};
 use crate::support::azurite::Azurite;
 
 const HOSTS: usize = 2;
-/// Jobs per kill. These are enough that every process is busy whenever it is killed.
+/// Number of jobs per kill: so many that every process is busy when it is killed.
 const JOBS_PER_KILL: usize = 24;
 /// Interval at which a submitter gets jobs, so that it is busy until it is killed.
 const PACE: Duration = Duration::from_millis(10);
@@ -45,7 +46,7 @@ const ALONE: SendingOptions = SendingOptions {
     pace: PACE,
     packed: 1,
 };
-/// A submitter waits for 20 ms without input before it sends a partly filled message.
+/// Settings for batches. A submitter sends a partly filled message after 20 ms without input, so the pace is faster.
 const PACKED: SendingOptions = SendingOptions {
     kills: KILLS / 2,
     jobs_per_kill: 3 * JOBS_PER_KILL,
@@ -53,7 +54,7 @@ const PACKED: SendingOptions = SendingOptions {
     packed: 16,
 };
 
-/// The number of storms for this many kills on each store. `scripts/test --long` has a hundred kills.
+/// Number of storms for the requested number of kills on each store. `scripts/test --long` requests a hundred kills.
 fn storms() -> u64 {
     let kills = std::env::var("EVENKEEL_KILLS").ok().map_or(KILLS, |kills| {
         kills.parse().expect("EVENKEEL_KILLS is a number")
@@ -64,7 +65,7 @@ fn storms() -> u64 {
 struct Kills {
     done: AtomicUsize,
     wanted: usize,
-    /// Whether a submitter has had an acknowledgement. Without one, no final check could fail.
+    /// Whether a submitter has received an acknowledgement. Without any, the final checks could not fail.
     acknowledged: AtomicBool,
 }
 
@@ -92,7 +93,7 @@ fn worker(site: &Site, kills: &Kills, seed: u64) {
     }
 }
 
-/// Kills and restarts a submitter with jobs of its own, each time with all that were not acknowledged.
+/// Kills and restarts a submitter. Each new one gets the jobs of its share that were not acknowledged.
 fn submitter(
     site: &Site,
     kills: &Kills,
@@ -103,8 +104,8 @@ fn submitter(
     let packed = sending.packed.to_string();
     let rng = SeededRng::new(seed);
     let mut from = 0;
-    // On a busy machine no program starts within the usual lifetime. Each one that ends without an acknowledgement
-    // doubles the next one's.
+    // On a busy machine a program may not even start within the usual lifetime. So a submitter that ends without an
+    // acknowledgement doubles the lifetime of the next one.
     let mut longest = 1_500;
     while from < numbers.len() && !kills.are_over() {
         let share = &numbers[from..];
@@ -185,7 +186,7 @@ fn pauses(site: &Site, kills: &Kills, seed: u64) {
     }
 }
 
-/// Does everything that is left, and requeues jobs that crashes have exhausted until there are none.
+/// Runs everything that is left. Requeues jobs whose attempts were used up by crashes, until there are none.
 fn calm(site: &Site) {
     for _ in 0..10 {
         site.run_until_idle(&[]);
@@ -207,7 +208,8 @@ fn storm(mut site: Site, sending: SendingOptions, seed: u64) {
     let jobs = sending.kills * sending.jobs_per_kill;
     site.migrate();
     site.write("Employees", &(0..jobs).map(employee).collect::<Vec<_>>());
-    // A redelivered job leaves alone what may have been written after it was sent, and queues report whole seconds.
+    // A redelivered job leaves alone an entity that may have been written after the job was sent. Queues report times
+    // in whole seconds, so the test waits.
     thread::sleep(Duration::from_secs(3));
     let shares: Vec<Vec<usize>> = (0..HOSTS)
         .map(|host| (host..jobs).step_by(HOSTS).collect())
@@ -237,14 +239,14 @@ fn storm(mut site: Site, sending: SendingOptions, seed: u64) {
         });
         assert!(kills.are_over());
         if let Place::Azurite(azurite) = &mut site.place {
-            // At a clean stop Azurite saves its data, but once it seems to have lost everything that it had
-            // acknowledged since its start. It also saves by itself every five seconds.
+            // Azurite saves its data when it is stopped cleanly, and every five seconds. Once it seems to have lost
+            // everything that it had acknowledged since its start, so the test waits for the regular save.
             thread::sleep(Duration::from_secs(7));
             azurite.stop();
             azurite.restart();
         }
     }
-    // The last submitter sends the jobs that no submitter has reached. Acknowledged jobs are not sent again.
+    // The last submitter sends the jobs that no submitter has sent. Acknowledged jobs are not sent again.
     let accounts = accounts.into_inner().unwrap();
     assert!(
         !accounts.acknowledged.is_empty(),

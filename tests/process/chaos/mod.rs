@@ -1,8 +1,8 @@
 //! Processes that are killed at any moment, and networks that fail at any request.
 //!
-//! `kills`: workers and submitters are killed with SIGKILL while they work, on the embedded store and on Azurite, and
-//! afterwards every acknowledged job is accounted for. `transport`: every operation of the Azure adapter meets every
-//! network fault. `databases`: a database is killed while workers write to it. `webhooks`: receiver and workers fail
+//! `kills`: workers and submitters are killed with SIGKILL while they work, on the embedded store and on Azurite.
+//! Afterwards no acknowledged job may be lost. `transport`: every operation of the Azure adapter meets every network
+//! fault. `databases`: a database is killed while workers write to it. `webhooks`: the receiver and the workers fail
 //! while events are sent.
 
 #![expect(

@@ -1,5 +1,5 @@
-//! Every operation of the Azure adapter with every network fault: its error class, that it is sent once, and the result
-//! of a repetition if that is allowed.
+//! Every operation of the Azure adapter with every network fault. Each has the right error class and is sent once. If a
+//! repetition is allowed, the repetition has the right result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,14 +79,14 @@ impl Fault {
     }
 }
 
-/// How a retry may treat an operation.
+/// What a retry may do with an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It changes nothing.
+    /// The operation changes nothing.
     Reads,
-    /// It changes something, and a repetition is harmless or shows the result of the first attempt.
+    /// The operation changes something. Repeating it is harmless, or shows the result of the first attempt.
     Repeats,
-    /// The caller has to find out whether it was executed.
+    /// The operation must not be repeated: the caller has to find out whether it was executed.
     Surfaces,
 }
 
@@ -389,7 +389,7 @@ const OPERATIONS: &[(&str, Kind, Run)] = &[
     }),
 ];
 
-/// The emulator behind three stubs that apply this fault to the first request.
+/// The emulator behind three stubs. Each stub applies the fault to its first request.
 struct FaultyLine(Stub, Stub, Stub);
 
 impl FaultyLine {
@@ -424,8 +424,8 @@ impl FaultyLine {
     }
 }
 
-/// A HEAD has no body that could be cut off. If messages fail with 500, the adapter itself gets them one by one,
-/// because one bad message would block all others.
+/// The answer to a HEAD request has no body that could be cut off. If a request for several messages fails with 500,
+/// the adapter itself requests them one by one, because one bad message would block all others.
 fn makes_sense(name: &str, fault: Fault) -> bool {
     match fault {
         Fault::CutOff => !matches!(name, "blob properties" | "count messages"),

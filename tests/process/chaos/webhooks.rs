@@ -1,4 +1,5 @@
-//! A receiver of events that fails, and workers that are killed while they send: every change arrives at least once.
+//! A receiver of events that fails, and workers that are killed while they send. Every change must arrive at least
+//! once.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -48,7 +49,7 @@ fn job(number: usize, round: usize) -> Value {
     }
 }
 
-/// The last event of each primary by sequence, and all events by id.
+/// Returns the last event of each primary, by sequence. Checks that events with the same id are equal.
 fn told(requests: &[Request]) -> BTreeMap<String, Value> {
     let mut last: BTreeMap<String, Value> = BTreeMap::new();
     let mut ids: BTreeMap<String, Value> = BTreeMap::new();
@@ -70,7 +71,7 @@ fn told(requests: &[Request]) -> BTreeMap<String, Value> {
     last
 }
 
-/// Runs a receiver from the documentation with an event. Returns whether it accepted it.
+/// Runs a receiver from the documentation with an event. Returns whether the receiver accepted the event.
 fn accepted(program: &str, arguments: &[&str], headers: [&str; 3], body: &[u8]) -> bool {
     let mut child = Command::new(program)
         .args(arguments)
@@ -151,7 +152,7 @@ fn every_change_arrives_though_receiver_and_workers_fail_and_the_last_event_is_t
     site.run_until_idle(&[]);
     assert_eq!(stub.requests().len(), before);
 
-    // The receivers from the documentation accept the original event, and none that was changed in transit.
+    // The receivers from the documentation accept the original event, and refuse an event that was changed in transit.
     let event = requests.last().unwrap();
     let header = |name| event.header(name).unwrap();
     let headers = [

@@ -1,4 +1,4 @@
-//! The HTTP API of the daemon, as used by programs and strangers.
+//! The HTTP API of the daemon, with valid and with unauthorized requests.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -92,7 +92,7 @@ pub(crate) fn ask_at(
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
     let length = body.len();
-    // The server may answer and close before it has read all of a large body.
+    // The server may answer and close the connection before it has read all of a large body.
     let _ = write!(
         stream,
         "{method} {path} HTTP/{version}\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
@@ -394,7 +394,7 @@ fn jobs_of_concurrent_callers_have_an_answer_each() {
 fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
     let api = Api::start_with(&["--set=worker.poll.max=1h"]);
     let asked = || api.get("/api/v1/status").json()["storage"].to_string();
-    // When idle, the daemon does not poll the queue for a long time.
+    // An idle daemon does not poll the queue for a long time.
     let woken = |body: &str, headers: &str| api.ask("POST", "/api/v1/wake", headers, body);
     assert_eq!(woken("", "").status, 401, "{}", asked());
     let answer = woken("", TOKEN);
@@ -414,7 +414,7 @@ fn a_ring_wakes_an_idle_worker_and_a_job_that_is_submitted_rings() {
             jobs.as_array().unwrap().len() == number + 1
         });
     }
-    // The key for waking is valid for nothing else.
+    // The key for waking the daemon allows nothing else.
     let key = evenkeel_ops::bell_key(&"s3cret-token-of-tests".into());
     let by_key = format!("Authorization: Bearer {key}\r\n");
     assert_eq!(woken("", &by_key).status, 202);
@@ -568,7 +568,7 @@ fn poisoned_jobs_are_shown_requeued_and_discarded() {
         )
         .json();
     assert_eq!(requeued["done"].as_array().unwrap().len(), 2);
-    // Their cause is not fixed, so that they come back.
+    // The cause of these failures still exists, so the requeued jobs are poisoned again.
     api.awaits("/api/v1/jobs?outcome=poisoned", |jobs| {
         jobs.as_array().unwrap().len() == 6
     });
@@ -583,7 +583,7 @@ fn poisoned_jobs_are_shown_requeued_and_discarded() {
             .len(),
         3
     );
-    // Waiting messages are counted from time to time.
+    // The daemon counts waiting messages only from time to time.
     api.awaits("/api/v1/status", |status| {
         status["poisoned"]["jobs"] == 0 && status["headline"]["text"] == "Consistent"
     });

@@ -1,4 +1,4 @@
-//! `audit`: finds, reports and repairs the results of manual changes, other programs and lost jobs.
+//! `audit` finds, reports and repairs the results of manual changes, of other programs and of lost jobs.
 
 use evenkeel_model::{Entity, EntityKey, TableName};
 use evenkeel_storage::TableOperation;
@@ -38,7 +38,7 @@ fn copy(email: &str, owner: &str) -> Entity {
         .with("ek_view", "by_email")
 }
 
-/// Five kinds of damage, of which the last one is harmless.
+/// Causes five kinds of damage. The last kind is harmless.
 fn harm(place: &Place) {
     place.by_hand(async |store| {
         let copies = TableName::new("EmployeesByEmail").unwrap();

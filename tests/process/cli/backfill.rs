@@ -1,4 +1,4 @@
-//! `backfill`: data that is older than its views.
+//! `backfill` derives the items of entities that are older than the view.
 
 use evenkeel_model::{Entity, EntityKey, TableName};
 use evenkeel_storage::{Account, TableOperation};
@@ -11,7 +11,7 @@ fn put(rk: usize, email: &str) -> String {
         .to_string()
 }
 
-/// A table with data, and a view that is added afterwards.
+/// A place with employees, and a view that is added afterwards.
 fn filled(employees: usize) -> Place {
     let place = Place::new();
     let jobs: Vec<String> = (0..employees)
@@ -119,7 +119,8 @@ async fn insert(store: &Account, table: &str, entities: impl IntoIterator<Item =
 fn of_two_who_want_one_key_the_second_has_a_poison_message_that_says_so() {
     let place = filled(10);
     place.run(&["submit", &put(7, "3@contoso.com")]).success();
-    // The copies are in one partition, and two employees want one address. The second one fails.
+    // Two employees want the same address. Before the backfill, the first one has no index row, so the put of the other
+    // succeeds. Then the backfill fails for the first one.
     let work = place.work();
     assert_eq!(work["poisoned"], 0, "the address has no holder yet: {work}");
     let ended = place.run(&["backfill"]).code(1);
@@ -169,7 +170,7 @@ fn rows_of_others_are_told_beforehand_and_are_one_finding_of_each_view() {
         result["taken"]["by_email"]["example"].as_str().unwrap(),
         &["taken by a row that evenkeel did not write", "@contoso.com"],
     );
-    // A backfill job and a repair queue no message per primary.
+    // A backfill job, or a repair, queues no message per primary.
     place.run(&["backfill", "--submit"]).success();
     place.run(&["audit", "--repair"]).code(3);
     let work = place.work();

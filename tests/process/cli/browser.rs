@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::cli::api::Api;
 use crate::cli::pages::PAGES;
 
-/// Runs a scenario, which also ends its browser.
+/// Runs a scenario. The scenario also ends its browser.
 fn play(scenario: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     assert!(

@@ -30,7 +30,7 @@ impl Daemon {
         Self { child, log }
     }
 
-    /// Reads the log up to a line that contains this text, and returns the line.
+    /// Reads the log until a line contains this text. Returns that line.
     pub(crate) fn await_line(&mut self, part: &str) -> Value {
         let mut before = String::new();
         loop {
@@ -62,7 +62,7 @@ impl Daemon {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        // Every shell has `kill` built in, but not every machine has it as a program.
+        // Every shell has `kill` built in. Not every machine has it as a program.
         let sent = Command::new("sh")
             .args(["-c", &format!("kill -{name} {}", self.id())])
             .status()
@@ -71,7 +71,7 @@ impl Daemon {
     }
 
     pub(crate) fn code(mut self) -> Option<i32> {
-        // Reads to the end, so that the program never blocks on a full pipe.
+        // The log is read to its end, so that the program never blocks on a full pipe.
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
         self.child.wait().unwrap().code()
@@ -101,7 +101,7 @@ fn get(address: &str, path: &str) -> (u16, String) {
     (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
-/// Waits until a condition holds, for up to a minute because a machine may be busy.
+/// Waits until a condition holds. Waits for up to a minute, because the machine may be busy.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
@@ -141,7 +141,7 @@ fn it_is_ready_works_and_drains_when_told_to_stop() {
                 .status
                 .success()
         });
-        // The copy exists a moment before its job is counted as done.
+        // The copy exists a moment before the job is counted as done.
         until("the job is counted", || {
             get(&address, "/metrics").1.contains("evenkeel_keys_total{")
         });
@@ -187,7 +187,8 @@ fn a_second_signal_ends_it_at_once() {
     until("jobs are in work", || {
         get(&address, "/metrics").1.contains("evenkeel_keys_total{")
     });
-    // Nobody can write now, so that running work cannot end. SQLite's own pauses grow until the work is done.
+    // The test locks the store, so that no job can end. It retries without a pause, because with SQLite's own growing
+    // pauses the jobs would be done first.
     let mut store = rusqlite::Connection::open(place.store()).unwrap();
     store
         .busy_handler(Some(|_| {

@@ -1,4 +1,4 @@
-//! A table of a database that the program fills.
+//! A table in a database, whose rows the program derives.
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
     )[0];
     assert_eq!(found["name"], json!("Ada King"));
 
-    // A value that does not fit fails only that view. The error names entity and column.
+    // A value that does not fit into its column fails only this view. The error names the entity and the column.
     submit(&place, &person("2", "of a very long name", 90.0));
     let poison = stdout(&place.run(&["--json", "poison", "list"]).success());
     says(&poison, &["\\\"name\\\"", "text(20)", "Employees"]);
@@ -109,7 +109,7 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
     place.run(&["audit", "--table", "Employees"]).success();
     assert_eq!(rows(&place, "salary"), [json!([100.25])]);
 
-    // With another column the table is filled again.
+    // If a column is added, the table is filled again.
     let config = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
     place.configure(&config.replace("columns = {", "columns = { email = \"text {Email|lower}\","));
     let pending = stdout(&place.run(&["migrate", "status"]).success());
@@ -135,7 +135,7 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
     place.run(&["backfill", "--view", "staff"]).success();
     assert_eq!(rows(&place, "email"), [json!(["1@contoso.com"])]);
 
-    // Another type is reported, and no column is changed.
+    // A column whose type differs is reported, and is not changed.
     let config = std::fs::read_to_string(place.folder().join("default.toml")).unwrap();
     place.configure(&config.replace("double {Salary}", "integer {Salary}"));
     says(
@@ -143,7 +143,7 @@ fn a_table_is_created_filled_changed_mended_and_emptied() {
         &["salary is double, not integer"],
     );
 
-    // The view is removed from the catalog, and its rows from the table.
+    // The view is removed from the catalog, and then a backfill removes the view's rows from the table.
     let (without, _) = config.split_once("[views.staff]").unwrap();
     place.configure(without);
     place.run(&["migrate", "up", "--retire"]).success();
@@ -211,7 +211,8 @@ fn a_database_that_is_away_puts_its_jobs_off_and_no_others() {
     let data = place.folder().join("data");
     std::fs::rename(&data, place.folder().join("kept")).unwrap();
     std::fs::write(&data, "no folder").unwrap();
-    // Its table was recorded, so that a worker starts, and an entity without a row there is done.
+    // The database's table is recorded, so a worker starts without the database. A job succeeds if its entity needs no
+    // row there.
     let jobs = [
         json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Email": "a@b"}}),
     ];

@@ -1,4 +1,4 @@
-//! The demonstration, as in a fresh clone.
+//! The demonstration, started as in a fresh clone of the repository.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! The check of dependencies, with the advisory database and without access to it.
+//! The script that checks dependencies, with the advisory database and without access to it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use crate::cli::place::says;
 
-/// Runs the check with a fake tool that answers like this.
+/// Runs the script with a fake `cargo-deny`. `fetched` and `clean` are the results of fetching the advisories, and of
+/// the check.
 fn check(fetched: bool, clean: bool, args: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let tool = folder.path().join("cargo-deny");

@@ -1,4 +1,4 @@
-//! `evenkeel doctor`: its findings, its advice, and that it changes nothing.
+//! `evenkeel doctor` reports findings and advice, and changes nothing.
 
 use evenkeel_model::TableName;
 use evenkeel_storage::all_tables;

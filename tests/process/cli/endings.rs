@@ -1,4 +1,4 @@
-//! How commands end: exit codes, messages, closed pipes, secrets.
+//! How commands end: exit codes, messages, closed pipes, and secrets that are not printed.
 
 use std::io::Read as _;
 use std::process::Stdio;
@@ -117,7 +117,7 @@ fn a_log_level_that_is_none_is_2_and_told_once() {
 #[test]
 fn a_table_that_is_not_there_yet_is_1_and_says_how_to_create_it() {
     let place = Place::new();
-    // A missing store is not reported as a missing table, and is not created by a read.
+    // A store that does not exist is not reported as a missing table, and a read does not create it.
     place.by_hand(async |_| ());
     says(
         &stderr(&place.run(&["get", "Employees", "a", "b"]).code(1)),

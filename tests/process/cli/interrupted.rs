@@ -1,4 +1,4 @@
-//! Ctrl-C: the command reports what was done so far, and how to continue.
+//! Ctrl-C: the command reports what is done so far, and how to continue.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -19,9 +19,9 @@ fn start(place: &Place, args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Interrupts a program as a terminal does. Returns its exit code and standard error.
+/// Interrupts a program as a terminal does. Returns the exit code and the standard error.
 fn interrupt(mut child: Child, mut aside: impl std::io::Read) -> (Option<i32>, String) {
-    // Every shell has `kill` built in, but not every machine has it as a program.
+    // Every shell has `kill` built in. Not every machine has it as a program.
     assert!(
         Command::new("sh")
             .args(["-c", &format!("kill -INT {}", child.id())])
@@ -45,7 +45,7 @@ fn an_interrupted_submit_says_how_many_jobs_were_sent_and_with_which_line_to_go_
     for _ in 0..4 {
         assert!(out.read_line(&mut String::new()).unwrap() > 0);
     }
-    // Its writer may send more at any time, and the program waits for that.
+    // The input is still open, so the program waits for more lines.
     let aside = child.stderr.take().unwrap();
     let (code, aside) = interrupt(child, aside);
     drop(input);
@@ -73,7 +73,7 @@ fn lines_that_wait_to_be_packed_are_sent_when_it_is_interrupted() {
     place.run(&["migrate", "up"]).success();
     let mut child = start(&place, &["--json", "submit", "--pack", "1000", "-"]);
     let mut input = child.stdin.take().unwrap();
-    // Without a pause, so that almost always some lines wait for more.
+    // Lines are written without a pause, so that almost always some of them wait for their message to fill.
     let writer = std::thread::spawn(move || {
         let mut number = 0;
         while writeln!(input, "{}", JOB.replace("\"7\"", &format!("\"{number}\""))).is_ok() {
@@ -135,7 +135,7 @@ fn progress_is_lines_on_standard_error_only_where_it_was_asked_for() {
         let mut input = child.stdin.take().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut aside = BufReader::new(child.stderr.take().unwrap());
-        // Sends lines until progress was reported, or a few times if it is not reported.
+        // Sends lines until the program reports progress. If it should report none, sends only a few.
         let (told, hears) = std::sync::mpsc::channel();
         let listener = std::thread::spawn(move || {
             let mut line = String::new();
@@ -229,7 +229,7 @@ fn a_long_error_is_shortened_in_the_table_and_whole_where_it_is_asked_for() {
     );
 }
 
-/// The configuration is a pipe, so that the program waits for it.
+/// The configuration file is a pipe, so the program waits while it reads the file.
 #[cfg(unix)]
 #[test]
 fn a_worker_that_is_told_to_stop_while_it_reads_its_configuration_ends_in_order() {
@@ -251,7 +251,7 @@ fn a_worker_that_is_told_to_stop_while_it_reads_its_configuration_ends_in_order(
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // This succeeds when the program reads.
+    // Opening the pipe succeeds as soon as the program reads from it.
     let mut pipe = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
     assert!(
         Command::new("sh")

@@ -1,4 +1,4 @@
-//! `submit`, `run`, `get`, `plan`: from a job to its results.
+//! `submit`, `run`, `get` and `plan`: from a job to its results.
 
 use serde_json::json;
 
@@ -291,7 +291,7 @@ fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
         }
         json!({"op": "put", "table": "Employees", "entity": entity}).to_string()
     };
-    // A few hundred bytes when compressed, but encrypted values cannot be compressed.
+    // Compressed, the long job would have a few hundred bytes, but encrypted values cannot be compressed.
     let lines = [put("1", 1, &[]), put("2", 30_000, &[]), put("3", 1, &[])].join("\n");
     let ended = place.run_with(&["submit", "-"], lines).code(1);
     says(
@@ -304,7 +304,7 @@ fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
         &["not sent: the job has "],
     );
 
-    // Both lines are packed into one message, which is too large. The error mentions both.
+    // Both lines are packed into one message, which is too large. The error reports both lines.
     let lines = [put("1", 1, &[]), put("2", 20_500, &scores)].join("\n");
     let ended = place
         .run_with(&["--json", "submit", "--pack", "10", "-"], lines)

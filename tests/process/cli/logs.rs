@@ -1,4 +1,4 @@
-//! `evenkeel logs`: archived events, read back by their times.
+//! `evenkeel logs` reads archived events back by their times.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ source = "SignIns"
 to = { kind = "append_blob", container = "logs", path = "sign-ins/%Y/%m/%d/%H00", time = "At", spread = 2 }
 "#;
 
-/// Six events of two hours. All of them became lines, each from two messages.
+/// A place with six archived events in two hours. Each archive job was sent twice.
 fn filled() -> Place {
     let place = Place::new();
     place.add(LOG);
@@ -50,8 +50,7 @@ fn filled() -> Place {
     place
 }
 
-/// The row keys of a range's lines, sorted, because blobs of one hour follow each other whatever times their lines
-/// have.
+/// The row keys of the lines in a time range. They are sorted, because the lines of an hour are in several blobs.
 fn keys(place: &Place, range: &[&str]) -> String {
     let lines = json_lines(
         &place

@@ -1,5 +1,3 @@
-//! Lookups of entities through views.
-
 use serde_json::{Value, json};
 
 use crate::cli::place::{Place, json_lines, says, stderr, stdout};
@@ -457,7 +455,7 @@ fn a_value_is_found_however_it_is_written() {
          [views.in_blobs]\n{list}store = \"blob\"\ncontainer = \"orders\"\nname = \"no_{{No}}\"\n"
     ));
     place.run(&["migrate", "up"]).success();
-    // The last two have texts where the others have a time and a number.
+    // The last two orders have texts in the properties in which the others have a time and a number.
     let jobs = [
         ("1", json!("2026-11-20T14:59:59Z"), "Edm.DateTime", json!(7)),
         (
@@ -598,7 +596,7 @@ fn a_list_a_group_and_a_blob_of_many_give_no_more_than_was_asked_for_and_go_on_f
             .collect::<Vec<_>>()
     };
     for view in ["by_team", "in_blobs", "headcount"] {
-        // Entities cost one request each in addition to that of the list.
+        // Each entity costs one request in addition to the request for the list.
         let (found, summary) = look(&[view, "Team=Blues", "--top", "2", "--entities"]);
         assert_eq!(
             (found.as_slice(), &summary["requests"]),
@@ -618,7 +616,7 @@ fn a_list_a_group_and_a_blob_of_many_give_no_more_than_was_asked_for_and_go_on_f
         (&["Blues".to_owned(), "Greens".to_owned()][..], &json!(1))
     );
 
-    // Over several lists, however pages divide them.
+    // The lookup covers several lists. The result must not depend on the page size.
     let all: Vec<String> = (0..3).flat_map(of).collect();
     for top in ["1", "5", "12", "13", "35", "36", "37"] {
         let (mut found, mut token) = (Vec::new(), None::<String>);
@@ -641,8 +639,8 @@ fn a_list_a_group_and_a_blob_of_many_give_no_more_than_was_asked_for_and_go_on_f
     }
 }
 
-/// Entities with empty keys, and properties with names in any script, are derived from, listed, looked up and audited
-/// like all others.
+/// Entities with empty keys, and properties whose names are in any script, are derived from, listed, looked up and
+/// audited like all others.
 #[test]
 fn empty_keys_and_names_in_any_script_are_found() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Large numbers of everything: a page's size and requests do not grow with the data.
+//! Large numbers of everything. The size of a page, and its number of requests, must not grow with the data.
 
 use std::fmt::Write as _;
 
@@ -71,7 +71,8 @@ fn a_thousand_views_make_no_page_longer_and_all_are_found_page_by_page() {
         );
     }
     place.add(&views);
-    // The catalog is recorded in advance, because a thousand lines about it would fill the daemon's log, which nobody reads here.
+    // The catalog is recorded in advance. Otherwise a thousand lines about it would fill the daemon's log, which nobody
+    // reads here.
     place.run(&["migrate", "up"]).success();
     let mut daemon = Daemon::start(&place, &[FREE_PORT, "run"]);
     let address = daemon.address();

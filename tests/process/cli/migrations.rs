@@ -1,4 +1,4 @@
-//! `migrate`, and how `run` reacts to it.
+//! `migrate`, and what `run` does before and after a migration.
 
 use evenkeel_model::{Entity, EntityKey, TableName};
 use evenkeel_storage::TableOperation;
@@ -62,7 +62,7 @@ fn a_view_that_changed_or_went_away_is_recorded_as_such() {
     let place = Place::new();
     place.run(&["migrate", "up"]).success();
     place.add("[views.by_name]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"EmployeesByName\"\npartition_key = \"name\"\nrow_key = \"{LastName}_{PartitionKey}_{RowKey}\"");
-    // A replaced view needs confirmation.
+    // Replacing a view needs confirmation.
     let done = stdout(
         &place
             .run(&[
@@ -182,7 +182,7 @@ fn a_change_that_empties_a_view_is_recorded_only_where_the_loss_is_accepted() {
             &said,
         );
     }
-    // Workers do not record it, and report the same.
+    // A worker does not record this catalog, and reports the same error.
     let run = place.run(&["run", "--until-idle=0.1", "--no-http"]).code(5);
     says(
         &stderr(&run),

@@ -1,4 +1,4 @@
-//! A declared table that is deleted while the worker runs.
+//! Somebody deletes a declared table while the worker runs.
 
 use evenkeel_model::TableName;
 

@@ -10,7 +10,7 @@ use crate::cli::api::Api;
 use crate::cli::daemon::until;
 use crate::cli::place::says;
 
-/// A signed-in browser, whose requests name their origin.
+/// The headers of a signed-in browser, which names the origin of its requests.
 fn signed_in(api: &Api) -> String {
     let form = "Content-Type: application/x-www-form-urlencoded\r\nSec-Fetch-Site: same-origin\r\n";
     let answer = api.ask("POST", "/login", form, "token=s3cret-token-of-tests");
@@ -23,7 +23,7 @@ fn signed_in(api: &Api) -> String {
     format!("Cookie: {}\r\n{form}", cookie.split(';').next().unwrap())
 }
 
-/// All pages, also for the browser tests. A page that another one links to must be among them.
+/// All pages; the browser tests use this list, too. A page that another page links to must be in the list.
 pub(crate) const PAGES: [&str; 13] = [
     "/",
     "/jobs",
@@ -40,7 +40,7 @@ pub(crate) const PAGES: [&str; 13] = [
     "/poison/confirm?what=discard",
 ];
 
-/// The addresses in all attributes of a page, and whether each is the target of a form.
+/// The addresses in the attributes of a page, and whether a form is sent to that address.
 fn addresses(page: &str) -> Vec<(String, bool)> {
     let of = |attribute: &'static str| {
         let begin = format!(" {attribute}=\"");
@@ -68,7 +68,8 @@ fn addresses(page: &str) -> Vec<(String, bool)> {
     .collect()
 }
 
-/// A proxy may serve the pages below a path prefix. So no address may begin at the host's root, and each must exist.
+/// A proxy may serve the pages below a path prefix. So no address may begin at the root of the host. Each address must
+/// exist.
 fn every_link_holds_below_any_path(api: &Api, page: &str) {
     let at = url::Url::parse("http://host/keel/")
         .unwrap()
@@ -94,7 +95,7 @@ fn every_link_holds_below_any_path(api: &Api, page: &str) {
         let status = answer.status;
         let there = [200, 405].contains(&status) || *is_sent_to && status == 401;
         assert!(there, "{page}: {address} is answered with {status}");
-        // Every queue has a page of the same kind.
+        // The pages of all queues count as one page.
         let path = |address: &str| {
             let path = address.split('?').next().unwrap();
             let queue = path.strip_prefix("/queues/");
@@ -280,8 +281,8 @@ fn a_poisoned_job_is_read_requeued_after_its_cause_is_mended_and_gone() {
     let done = api.ask("POST", "/poison/requeue", &browser, &fields);
     assert_eq!(done.status, 303, "{}", done.body);
     says(&done.head, &["location: ../poison?requeued=1&failed=0"]);
-    // The sync that the first job's move queued may have settled the second entity before its own job is delivered
-    // again.
+    // The first job has moved the other entity and queued a sync of this one. That sync may have settled the entity
+    // before the requeued job runs.
     let is_its_own = |job: &serde_json::Value| job["op"] == "put" && job["rk"] == "2";
     until("its own job is done", || {
         api.get("/api/v1/jobs?outcome=done")

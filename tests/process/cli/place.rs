@@ -1,4 +1,4 @@
-//! A folder with a configuration and an embedded store, and the program run on it.
+//! A folder with a configuration and an embedded store, in which tests run the program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_evenkeel");
 
-/// The catalog of every test, without the account.
+/// The catalog of every test. The account is added to it.
 const CATALOG: &str = r#"
 [worker]
 poll = { min = "10ms", max = "50ms" }
@@ -47,12 +47,13 @@ impl Place {
         place
     }
 
-    /// A place with the usual catalog on an account on which nothing listens.
+    /// A place with the usual catalog, whose account is at an address where nothing listens.
     pub(crate) fn unreachable() -> Self {
         let place = Self {
             folder: tempfile::tempdir().unwrap(),
         };
-        // Bound and dropped: nothing listens there, and the system does not assign the port again at once.
+        // The listener is dropped at once, so nothing listens on its port. The system does not assign the port again
+        // for a while.
         let address = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -137,7 +138,7 @@ endpoints = {{ table = "http://{address}/devstoreaccount1", queue = "http://{add
             .assert()
     }
 
-    /// Works off the queues, and returns the summary.
+    /// Runs a worker until the queues are empty. Returns its summary.
     pub(crate) fn work(&self) -> Value {
         let ended = self
             .run(&["--json", "run", "--until-idle=0.2", "--no-http"])

@@ -1,5 +1,3 @@
-//! The poison queue.
-
 use serde_json::{Value, json};
 
 use crate::cli::place::{Place, json_lines, says, stderr, stdout};
@@ -101,7 +99,7 @@ fn a_message_whose_cause_has_gone_by_itself_is_marked() {
         "{:?}",
         in_step()
     );
-    // Jim gets the address by the sync that this job queues.
+    // This delete queues a sync of Jim, who then gets the address.
     place
         .run(&[
             "submit",

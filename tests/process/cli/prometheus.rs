@@ -1,4 +1,4 @@
-//! A real Prometheus: `promtool` checks the rules, and a server scrapes a daemon.
+//! Prometheus itself: `promtool` checks the rules, and a server scrapes a daemon.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn rules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus")
 }
 
-/// The rules of all groups in Prometheus' answer; empty if it is not ready yet.
+/// The rules of all groups in an answer of Prometheus. Empty if Prometheus is not ready yet.
 fn rules_of(answer: &Value) -> Vec<&Value> {
     let groups = answer["data"]["groups"].as_array().into_iter().flatten();
     groups
@@ -54,7 +54,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with the shipped configuration, but another target and an interval of a second.
+    /// Starts Prometheus with the shipped configuration, but scrapes this daemon every second.
     fn start(api: &Api) -> Self {
         let shipped = std::fs::read_to_string(rules().join("prometheus.yml")).unwrap();
         let config = shipped
@@ -89,7 +89,7 @@ impl Prometheus {
                 .filter(|address| !address.ends_with(":0"))?;
             Some(address.to_owned())
         });
-        // Reads the log continuously, so that the process never blocks on a full pipe.
+        // The log is read continuously, so that the process never blocks on a full pipe.
         std::thread::spawn(move || log.for_each(drop));
         Self {
             child,
@@ -98,7 +98,7 @@ impl Prometheus {
     }
 
     fn get(&self, path: &str) -> Value {
-        // With HTTP 1.0 no answer is chunked. Prometheus answers 503 until it is ready.
+        // An answer to HTTP 1.0 is never chunked. Until Prometheus is ready, it answers 503.
         let answer = crate::cli::api::ask_at("1.0", &self.address, "GET", path, "", "");
         if answer.status == 200 {
             answer.json()
@@ -156,7 +156,7 @@ fn a_real_prometheus_scrapes_the_daemon_and_evaluates_the_rules() {
         prometheus.query("evenkeel:poison_messages:max == 1").len() == 1
     });
     let mut rules = Value::Null;
-    // A group that was not evaluated yet is "unknown".
+    // The health of a rule is "unknown" until its group was evaluated.
     until("every rule was evaluated", || {
         rules = prometheus.get("/api/v1/rules");
         let told = rules_of(&rules);

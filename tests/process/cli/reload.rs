@@ -1,4 +1,4 @@
-//! The configuration is read again while the daemon runs.
+//! The daemon reads its configuration again while it runs.
 
 use serde_json::json;
 
@@ -85,7 +85,7 @@ fn levels_polling_and_added_views_are_taken_over_and_the_rest_is_named() {
     );
     let plan = get("/api/v1/entities/Employees/Sales/2").json();
     assert_eq!(plan["footprint"]["items"].as_array().unwrap().len(), 2);
-    // The first one is settled under the new view after its next sync.
+    // The first employee was settled before the view existed. The next sync derives the new item.
     place
         .run(&[
             "submit",

@@ -1,4 +1,4 @@
-//! A search index that the program fills.
+//! A search index, whose documents the program derives.
 
 use serde_json::json;
 
@@ -87,7 +87,7 @@ fn a_search_index_is_missed_filled_looked_up_and_dropped() {
     place.run(&["backfill", "--table", "Employees"]).success();
     assert_eq!(stub.documents("people").len(), 1);
 
-    // The view is removed from the catalog, and its documents from the index.
+    // The view is removed from the catalog, and then a backfill removes the view's documents from the index.
     place.configure(&without);
     place.run(&["migrate", "up", "--retire"]).success();
     place.run(&["backfill", "--table", "Employees"]).success();

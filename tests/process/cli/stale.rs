@@ -1,4 +1,4 @@
-//! Catalogs that differ: a stale worker, a catalog that is replaced while a worker runs, two applications in one
+//! Catalogs that differ: a stale worker, a catalog that is replaced while a worker runs, and two applications in one
 //! account.
 
 use serde_json::{Value, json};
@@ -19,8 +19,8 @@ partition_key = "name"
 row_key = "{LastName|lower}_{RowKey}"
 "#;
 
-/// A place whose profile `new` has one more view, which is recorded. Without the profile it looks like a stale
-/// worker's.
+/// A place where a catalog with one more view is recorded. The profile `new` declares that view, so without the profile
+/// the program runs with a stale catalog.
 fn deployed() -> Place {
     let place = Place::new();
     std::fs::write(place.folder().join("new.toml"), BY_NAME).unwrap();
@@ -102,8 +102,8 @@ fn rows(place: &Place, tables: &[&str]) -> Vec<Row> {
     })
 }
 
-/// A view with another definition in the old folder, and a change that no job has settled; and a view that only the old
-/// folder has.
+/// The old folder has another definition of a view, and a change of an entity was not settled. In a further case, only
+/// the old folder has a view.
 #[test]
 fn a_host_with_an_old_folder_repairs_nothing_and_keeps_no_findings() {
     const TABLES: [&str; 4] = [
@@ -178,7 +178,7 @@ fn a_host_with_an_old_folder_repairs_nothing_and_keeps_no_findings() {
     );
 }
 
-/// A view that only the newer folder has, and a rule that only the old one has.
+/// One view is declared only in the newer folder, and one rule only in the old folder.
 #[test]
 fn a_host_with_an_old_folder_erases_nothing_and_applies_no_rule() {
     const TABLES: [&str; 3] = ["Employees", "EmployeesByName", "EvenkeelFootprints"];
@@ -222,7 +222,8 @@ fn a_host_with_an_old_folder_erases_nothing_and_applies_no_rule() {
     assert_eq!(rows(&place, &TABLES[..2]), []);
 }
 
-/// Both folders have the same views. The old one lacks an archive, and has a rule that was removed.
+/// Both folders declare the same views. The old folder lacks an archive, and has a rule that was removed from the
+/// other.
 #[test]
 fn a_host_with_an_old_folder_of_the_recorded_views_erases_nothing_and_applies_no_rule() {
     const TABLES: [&str; 2] = ["Employees", "GoneEmployees"];

@@ -1,4 +1,4 @@
-//! Requests of strangers: too large, too many, to wrong paths, and in other people's names.
+//! Requests of strangers that are too large, too many, have a wrong path, or claim to be from somebody else.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ fn raw(api: &Api, bytes: &[u8]) -> String {
     stream
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
-    // The server may answer and close before it has read everything.
+    // The server may answer and close the connection before it has read everything.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -224,7 +224,7 @@ fn a_form_on_another_site_changes_nothing_whatever_it_claims() {
             assert_eq!(status, 403, "{path} {from}");
         }
     }
-    // A page elsewhere that is redirected here through another name of this machine must not read anything.
+    // DNS rebinding: a page on another host, whose name leads to this machine, must not read anything.
     let mut stream = TcpStream::connect(&api.address).unwrap();
     write!(
         stream,

@@ -48,7 +48,7 @@ fn a_queue_of_some_tables_reads_and_changes_nothing_of_another() {
         .run(&["submit", &put("Employees", "7").to_string()])
         .success();
     assert_eq!(place.work()["poisoned"], json!(0));
-    // The row comes from a view of a view, whose table is not one of the queue's.
+    // The row belongs to a view of a view, whose table is not one of the queue's tables.
     place
         .run(&["get", "Domains", "domain", "7@contoso.com"])
         .success();

@@ -1,4 +1,4 @@
-//! Tokens of several holders: their permissions, what they see, and how they are rotated.
+//! Tokens of several holders: what each token allows, what its holder sees, and how it is rotated.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Spans, as a receiver of OTLP over HTTP gets them.
+//! Spans of the daemon, received as OTLP over HTTP.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ const CLIENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 type Export = (String, ExportTraceServiceRequest);
 
-/// A receiver on a port of its own, which lives as long as the test.
+/// A receiver of spans on its own port, which runs until the test ends.
 fn receiver() -> (String, mpsc::Receiver<Export>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -49,7 +49,7 @@ fn receive(mut stream: TcpStream, sender: &mpsc::Sender<Export>) {
             .unwrap();
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
-        // Before the answer, because the daemon may end right after it.
+        // The spans are passed on before the answer is sent, because the daemon may end right after the answer.
         let _ = sender.send((
             head,
             ExportTraceServiceRequest::decode(body.as_slice()).unwrap(),

@@ -1,7 +1,9 @@
-//! Four accounts: the source in one, its index, its lists and its large values in a second, its archives in a third,
-//! the queues in a fourth. Three of them have a container of the same name. Entities are written by an application and
-//! by jobs, archived, restored and deleted. At the end the accounts contain what this file computes, and an audit finds
-//! nothing. If one account is away, work that does not need it continues.
+//! Four accounts. The source is in the first; its index, its lists and its large values are in the second; its archives
+//! are in the third, and the queues in the fourth. Three of the accounts have a container of the same name.
+//!
+//! An application and jobs write entities, which are archived, restored and deleted. At the end the accounts contain
+//! what this file computes, and an audit finds nothing. If one account is unreachable, work that does not need it
+//! continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -212,7 +214,8 @@ impl Accounts {
         serde_json::from_str(&ended.out).unwrap()
     }
 
-    /// Checks that the second account's index and lists contain exactly the present employees, with their versions.
+    /// Checks that the index and the lists in the second account contain exactly the present employees, with their
+    /// versions.
     fn assert_derived(&self, present: &BTreeMap<usize, usize>) {
         let wanted: BTreeSet<_> = present
             .iter()
@@ -259,7 +262,7 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
     accounts.done(&(0..STAFF).map(|number| put(number, 1)).collect::<Vec<_>>());
     accounts.assert_derived(&present);
 
-    // Jobs change a third. The application changes another third directly, and sends syncs.
+    // Jobs change a third of the employees. The application changes another third directly, and sends syncs.
     accounts.done(&(0..8).map(|number| put(number, 2)).collect::<Vec<_>>());
     let changed = (8..16).map(|number| {
         let (pk, rk) = key(number);
@@ -371,7 +374,7 @@ fn one_account_that_is_away_stops_no_work_that_does_not_need_it() {
     let leave = || (0..4).map(|number| on("archive", Some("former"), number));
     accounts.done(&(0..4).map(|number| put(number, 1)).collect::<Vec<_>>());
     let mut worker = accounts.site.worker(&[]);
-    // At its start the worker accesses every account. After this job it works.
+    // A worker needs every account when it starts. When this job is done, the worker has started.
     accounts.site.submit(&[put(4, 1)]);
     wait_until("the worker works", || accounts.waiting() == 0);
     accounts.cold.as_mut().unwrap().stop();

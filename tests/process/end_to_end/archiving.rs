@@ -1,4 +1,4 @@
-//! Archiving of many entities, so that races occur.
+//! Many entities are archived, so that races occur.
 
 use serde_json::Value;
 
@@ -67,7 +67,7 @@ fn three_thousand_archive_jobs_of_the_python_sdk_leave_the_source_empty_and_the_
         assert_archived(row, &sources[key].entity);
     }
 
-    // The SDK reads back what it wrote, with the same types.
+    // The SDK must read the entities back with the same types.
     let read = python(
         ports,
         "read_entities.py",

@@ -1,5 +1,5 @@
-//! Entra ID on this machine: an authority over TLS with a certificate of a private authority, and a gateway to an
-//! Azurite that accepts only tokens.
+//! Entra ID on this machine: a token authority, whose TLS certificate was issued by a private authority, and a gateway
+//! to an Azurite, which accepts only tokens.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -14,7 +14,7 @@ use crate::support::azurite::{KEY, Ports};
 
 pub(crate) const TENANT: &str = "72f988bf-0000-0000-0000-2d7cd011db47";
 
-/// A script of `tests/azurite` that runs until its standard input closes, and the JSON that it prints.
+/// A script of `tests/azurite` that runs until its standard input closes. It prints JSON when it is ready.
 struct Script(Child);
 
 impl Script {
@@ -87,7 +87,7 @@ impl Authority {
         authority
     }
 
-    /// Its certificate for loopback, with which tokens are signed, too.
+    /// The certificate of the token authority for loopback, with which it also signs tokens.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.folder.path().join("leaf.pem")
     }
@@ -96,9 +96,9 @@ impl Authority {
         self.folder.path().join("leaf.key")
     }
 
-    /// Gives the pod this federated token. `authority.mjs` describes how it is used.
+    /// Gives the pod this federated token. `authority.mjs` describes the fields.
     pub(crate) fn federate(&self, token: &Value) {
-        // The file is replaced like by a kubelet, so that a reader finds either the old or the new one.
+        // The file is replaced by a rename, as a kubelet does, so that a reader finds either the old or the new token.
         let (new, token_file) = (
             self.folder.path().join("token.new"),
             self.folder.path().join("token"),
@@ -132,7 +132,7 @@ impl Authority {
             .into()
     }
 
-    /// A gateway to the accounts of an Azurite that accepts this authority's tokens and no shared key.
+    /// A gateway to the accounts of an Azurite. The gateway accepts tokens of this authority, and no shared key.
     pub(crate) fn gateway(&self, azurite: Ports) -> Gateway {
         let behind = json!({"blob": azurite.blob, "queue": azurite.queue, "table": azurite.table})
             .to_string();

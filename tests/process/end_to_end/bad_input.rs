@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::end_to_end::oracle::assert_index_complete;
 use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};
 
-/// Additional views: one whose target table is deleted, and one that must not be touched.
+/// Additional views. The target table of one is deleted, and the other must not be changed.
 const MORE: &str = r#"
 [views.projects_by_owner]
 kind = "secondary_index"
@@ -20,7 +20,7 @@ partition_key = "owner"
 row_key = "{Owner}_{PartitionKey}_{RowKey}"
 "#;
 
-/// A bad message: its client's id, its text, the reason of its refusal, and words of the advice in the error.
+/// A bad message: the client's id, the text, the reason of its refusal, and words that the error must contain.
 struct BadMessage {
     id: &'static str,
     text: String,
@@ -65,7 +65,7 @@ fn bad() -> Vec<BadMessage> {
         job("table", json!({"op": "sync", "table": "Nowhere", "pk": "a", "rk": "b"}), &["Nowhere", "[tables.Nowhere]"]),
         job("archive", json!({"op": "archive", "archive": "attic", "pk": "a", "rk": "b"}), &["attic", "[archives.attic]"]),
         bad(
-            // Too large to be decoded, so that not even its id is read.
+            // This message is too large to be decoded, so even its id is unknown.
             "",
             json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "r", "id": "60KB", "note": "x".repeat(60_000)}).to_string(),
             "permanent",
@@ -125,7 +125,7 @@ fn every_bad_message_ends_in_poison(site: &Site) {
         site.row("Employees", "Sales", "big"),
     );
     let projects = TableName::new("ProjectsByOwner").unwrap();
-    // The worker would create the table at its start, so that it is deleted while the worker runs.
+    // The worker would create the table at its start, so the table is deleted while the worker runs.
     let worker = site.worker(&[]);
     site.submit(&[serde_json::from_str(&good(1_000)).unwrap()]);
     crate::end_to_end::worker::wait_until("the worker works", || site.count(QUEUE) == 0);
@@ -137,7 +137,7 @@ fn every_bad_message_ends_in_poison(site: &Site) {
     for (place, bad) in bad.iter().enumerate() {
         texts.insert(place * 3, &bad.text);
     }
-    // Not a bad message, but one whose table is missing: it waits.
+    // This message is valid, but its table is missing, so it waits.
     let waiting = json!({"op": "sync", "table": "Projects", "pk": "p", "rk": "1"}).to_string();
     texts.push(&waiting);
     site.put_texts(texts);
@@ -182,7 +182,7 @@ fn every_bad_message_ends_in_poison(site: &Site) {
         .filter(|(pk, _)| pk != "Good")
         .map(|(_, rk)| rk.as_str())
         .collect();
-    // The put with the taken address wrote its own entity, but not the address.
+    // The put with the taken address has written its entity, but no index row.
     assert_eq!(others, ["big", "jun", "thief"]);
     assert_eq!(site.row("Employees", "Sales", "jun"), before);
     assert_eq!(site.row("Employees", "Sales", "big"), big_before);
@@ -223,7 +223,7 @@ fn shown_and_mended(site: &Site) {
         .with("Email", "jun.cao@contoso.com");
     site.write("Employees", &[jun]);
     site.submit(&[json!({"op": "sync", "table": "Employees", "pk": "Sales", "rk": "jun"})]);
-    // The contender for the address is synced when it becomes free.
+    // When the address becomes free, the other employee who wants it is synced.
     assert_eq!(
         site.run_until_idle(&[]).done,
         3,

@@ -1,4 +1,4 @@
-//! Batches, as the program accepts them.
+//! Batches, sent by the command line and by other programs.
 
 use std::collections::BTreeMap;
 
@@ -89,14 +89,14 @@ fn every_operation_takes_a_hundred(site: &Site) {
     site.assert_all_done();
 }
 
-/// Put on the queue by another program, because the command line would refuse some of them.
+/// Another program puts these jobs on the queue, because the command line would refuse some of them.
 fn bad_jobs_are_poisoned_alone(site: &Site) {
     let mut entities: Vec<Value> = (0..99)
         .map(|number| employee(&format!("{number:03}"), &format!("{number}@contoso.com")))
         .collect();
     entities.insert(7, employee("a/b", "slash@contoso.com"));
     entities.insert(20, employee(&"x".repeat(600), "long@contoso.com"));
-    // One of two that want the same key gets it under `reject`.
+    // The view has `on_conflict = "reject"`, so only one of two employees with this address gets it.
     entities.insert(40, employee("taken", "7@contoso.com"));
     entities.push(json!({"PartitionKey": "Sales", "RowKey": "typed", "Level@odata.type": "Edm.Int64", "Level": "many"}));
     let put = json!({"op": "put", "table": "Employees", "entities": entities, "id": "import"})
@@ -190,7 +190,7 @@ fn neighbouring_lines_are_packed_and_bad_ones_are_named() {
         ended.out,
         ended.err
     );
-    // 100 and 20 before the refused line, 100 and 30 after it, because a message contains neighboring jobs.
+    // A message contains only neighboring jobs: 100 and 20 before the refused line, 100 and 30 after it.
     assert_eq!(site.count(QUEUE), 4);
     assert_eq!(site.run_until_idle(&[]).done, 250);
 

@@ -1,5 +1,5 @@
-//! `evenkeel certify`: all rules on a store that keeps them, chaos that loses nothing, a budget of requests, and
-//! nothing left behind.
+//! `evenkeel certify`: a conforming store passes all rules, chaos loses nothing, the budget of requests is kept, and
+//! nothing is left behind.
 
 use evenkeel_model::prices;
 use evenkeel_storage::all_tables;
@@ -39,7 +39,7 @@ fn certified(site: &Site, budget: &str, chaos: &str) -> (CommandResult, Value) {
     (ended, told)
 }
 
-/// Number of requests that were sent, and that were announced.
+/// The number of requests that were sent, and the number that was announced.
 fn said(ended: &CommandResult, told: &Value) -> (f64, f64) {
     let said = ended
         .err
@@ -75,7 +75,7 @@ fn every_rule_holds_on_the_embedded_store_and_costs_no_more_than_was_said() {
     assert!(sent <= said, "{ended:?}");
 }
 
-/// On each store nothing is lost, and the announced number of requests is not exceeded.
+/// On both stores the chaos loses nothing, and sends no more requests than were announced.
 #[test]
 fn chaos_loses_nothing_and_costs_no_more_than_was_said() {
     let weathered = |site: &Site| {

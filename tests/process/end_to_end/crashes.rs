@@ -1,4 +1,4 @@
-//! Power cuts, and several workers.
+//! Workers that are killed, as in a power cut, and several workers.
 
 use evenkeel_model::{Entity, EntityKey, Row};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn employee(number: usize) -> Entity {
     .with("Email", format!("Number.{number}@contoso.com"))
 }
 
-/// The n-th job, for the n-th employee. No other job is for the same employee.
+/// The job with this number. Each job has its own employee.
 fn job(number: usize) -> Value {
     let EntityKey { pk, rk } = employee(number).key;
     let (pk, rk, id) = (pk.as_str(), rk.as_str(), format!("{number}"));
@@ -41,7 +41,7 @@ fn stage(site: &Site) {
         .collect();
     site.submit(&syncs);
     assert_eq!(site.run_until_idle(&[]).done, JOBS as u64);
-    // The application changes the table, and only the following jobs report it.
+    // The application has changed these rows directly. Only the jobs that follow tell the worker.
     let moved: Vec<Entity> = (0..JOBS)
         .step_by(4)
         .map(|n| employee(n).with("Email", format!("Moved.{n}@contoso.com")))
@@ -90,7 +90,7 @@ fn assert_same_end(site: &Site) {
 fn kill_twice(site: &Site) {
     stage(site);
     for left in [JOBS as u64 * 4 / 5, JOBS as u64 * 2 / 5] {
-        // Slow enough to be killed while it works.
+        // With a concurrency of 4 the worker is so slow that it is killed in the middle of its work.
         let worker = site.worker(&["--set", "queues.0.concurrency=4"]);
         wait_until("some jobs are done", || site.count(QUEUE) < left);
         worker.kill();

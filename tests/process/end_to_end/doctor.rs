@@ -1,4 +1,4 @@
-//! `evenkeel doctor` on Azurite: clock, latency, and permitted writes.
+//! `evenkeel doctor` on Azurite checks the clock, the latency and the permission to write.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The end of a worker after SIGTERM.
+//! What a worker does after SIGTERM.
 
 use serde_json::json;
 
@@ -13,7 +13,8 @@ fn put(number: u64) -> serde_json::Value {
     json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": format!("P{}", number % 7), "RowKey": number.to_string(), "Email": email}})
 }
 
-/// Stops a worker in the middle of its work. It ends with 0, and unfinished messages wait without a counted attempt.
+/// Stops a worker in the middle of its work. The worker must exit with 0, and its unfinished messages must wait without
+/// a counted attempt.
 fn stop_in_the_middle(site: &Site, arguments: &[&str]) {
     site.migrate();
     site.submit(&(0..JOBS).map(put).collect::<Vec<_>>());
@@ -59,7 +60,7 @@ fn a_worker_told_to_stop_finishes_what_is_in_work_and_burns_no_attempt() {
 
 #[test]
 fn a_worker_without_time_to_drain_releases_what_is_in_work_and_burns_no_attempt() {
-    // It has three seconds to release its messages.
+    // The worker has three seconds to release its messages.
     stop_in_the_middle(
         &Site::azurite(EMPLOYEES),
         &[

@@ -1,5 +1,5 @@
-//! The parts of `everything` that need more than a catalog: a search service, today's date, and a series that outgrows
-//! its row.
+//! The parts of `everything` that need more than a catalog: a search service, the date of today, and a series that
+//! becomes too large for one row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ select = ["User"]
 wide = true
 "#;
 const AT_ONCE: usize = 8;
-/// This many merges exceed a row of 252 properties.
+/// Number of merges that make the series exceed a row of 252 properties.
 pub(crate) const ENOUGH_READINGS: usize = 40;
 
 pub(crate) struct Elsewhere {
@@ -70,8 +70,8 @@ impl Elsewhere {
         json!({"op": "put", "table": format!("Logins{}", self.day), "entity": {"PartitionKey": "web", "RowKey": rk, "User": user}})
     }
 
-    /// Checks every document. If both workers wrote one at the same moment, it may be the older one until its recheck
-    /// half an hour later. The test does not wait for that, and sends a full sync instead.
+    /// Checks every document. If both workers wrote a document at the same moment, the older one may remain until its
+    /// recheck half an hour later. The test does not wait for the recheck, but sends a full sync.
     fn assert_documents(&self, site: &Site, wanted: &BTreeMap<String, Map<String, Value>>) {
         let found = self.search.documents("articles");
         let differing: BTreeSet<&String> = found
@@ -95,8 +95,8 @@ impl Elsewhere {
         assert_eq!(self.search.documents("articles"), *wanted);
     }
 
-    /// Checks the documents of the articles and the copies of the logins against the primaries, and that the series is
-    /// complete.
+    /// Checks the documents of the articles and the copies of the logins against their primaries. Checks that the
+    /// series is complete.
     pub(crate) fn assert_derived(&self, site: &Site, readings: usize) {
         let documents = site.rows("Articles").into_iter().map(|((pk, rk), row)| {
             let key = BASE64.encode(json!(["articles", pk, rk]).to_string());

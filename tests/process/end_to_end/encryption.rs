@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::end_to_end::sdk::{node, python};
 use crate::end_to_end::site::{CommandResult, QUEUE, Site};
 
-/// A part of every plain value that occurs nowhere else.
+/// Occurs in every plain value, and in nothing else.
 const CANARY: &str = "canary";
 const FIRST: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const SECOND: &str = "Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=";
@@ -177,7 +177,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
         !stored(site).contains(CANARY),
         "the client must encrypt what it sends"
     );
-    // An application without the keys sends plain values, and the worker encrypts them.
+    // An application without the keys sends plain values, which the worker encrypts.
     site.put_texts([put("5").to_string().as_str()]);
     let raise = json!({"op": "put", "table": "Employees", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "1", "Salary": 80_000}});
     assert_eq!(site.run_until_idle(&[]).done, 5);
@@ -260,7 +260,8 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     assert_eq!(value.out, "canary 1");
     let audit = site.command(&["audit"]);
     assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
-    // Wherever they are: in their table, in copies, in an archive, and in copies of that.
+    // These properties cannot be used in a condition or a join, wherever they are stored: in the table itself, in
+    // copies, in an archive, or in copies of archived entities.
     let text = format!("{}{FORMER_COPIES}", CATALOG.replace("CURRENT", "first"));
     site.declare(&text);
     for place in [
@@ -297,7 +298,7 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
     declare(site, "first");
     site.migrate();
     site.submit(&[put("1"), put("2")]);
-    // Normalized before it is hashed, whoever encrypts it.
+    // The value is normalized before it is hashed, both by a client and by the worker.
     let mut spelled = put("3");
     spelled["entity"]["Ssn"] = json!(" CANARY 3 ");
     site.put_texts([spelled.to_string().as_str()]);
@@ -341,7 +342,7 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
             refused.err
         );
     }
-    // A complete entity may be read and put again, but a hash alone must not be sent.
+    // An application may read a complete entity and put it again. A put of a hash without its value is refused.
     let mut read = opened(site, &["get", "Employees", "Sales", "1"]);
     read.as_object_mut().unwrap().retain(|name, _| {
         !name.starts_with("ek_") && !name.starts_with("odata") && name != "Timestamp"
@@ -354,7 +355,7 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
     let summary = site.run_until_idle(&[]);
     assert_eq!((summary.done, summary.poisoned), (1, 1));
     assert_eq!(found("canary new"), ["1@contoso.com"]);
-    // Lookups work for every type of the value, and every notation.
+    // Lookups find a value of any type, in any notation.
     let mut number = put("4");
     number["entity"]["Ssn"] = json!(7);
     site.submit(&[number]);
@@ -379,8 +380,8 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash_azurite() {
     an_encrypted_property_is_looked_up_by_its_keyed_hash(&Site::azurite(""));
 }
 
-/// Checks that everything stored contains no value of entities to which the condition applies, and that all entities
-/// can be found.
+/// Checks that no stored data contains a value of an entity that satisfies the condition. Checks that all entities can
+/// be found.
 fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
     const PROTECTED: &str = "canary-eu";
     let of = |rk: &str, region: &str, ssn: &str| {
@@ -451,8 +452,8 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
         assert_eq!(found(ssn), [format!("{rk}@contoso.com")], "{ssn}");
     }
 
-    // The condition begins to apply to plain values, and ceases to apply to encrypted ones. A message that does not
-    // decide the condition is encrypted.
+    // Two merges change whether the condition holds: one entity has plain values, and the other has encrypted values.
+    // The third merge does not contain the property of the condition, so the client encrypts its value.
     site.submit(&[
         merge("2", json!({"Region": "EU"})),
         merge("1", json!({"Region": "US"})),
@@ -480,7 +481,7 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
         assert_eq!(found(ssn), [format!("{rk}@contoso.com")], "{ssn}");
     }
 
-    // A message that fails permanently is kept encrypted if the condition applies.
+    // The poison message of a failed job contains encrypted values if the condition holds.
     let broken = [of("5", "EU", "canary-eu 5"), of("6", "US", "canary-us 6")].map(|mut job| {
         job["mode"] = json!("replace");
         job["newer_by"] = json!("Salary");
@@ -490,7 +491,7 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
     assert_eq!(site.run_until_idle(&[]).poisoned, 2);
     assert!(!stored(site).contains(PROTECTED) && stored(site).contains("canary-us 6"));
 
-    // A condition that begins to apply with the configuration: a backfill encrypts nothing, the next put does.
+    // The condition holds only under the new configuration. A backfill encrypts nothing, but the next put does.
     site.declare(&CATALOG.replace("CURRENT", "first"));
     site.migrate();
     assert_eq!(site.command(&["backfill", "--table", "Employees"]).code, 0);
@@ -547,8 +548,8 @@ fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
                 .contains("found a string of 8 characters")),
         "{poison:#?}"
     );
-    // Values that cannot be encrypted for an entity are omitted: without a key, in a misspelt table, and in a text that
-    // is not a job.
+    // Poison messages omit values that cannot be encrypted for an entity: the value is too large, the table is
+    // misspelled, or the text is not a job.
     let mut misspelt = put("5");
     misspelt["table"] = json!("Employes");
     let cut = put("6").to_string().trim_end_matches('}').to_owned();
@@ -574,7 +575,7 @@ fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
 }
 
 fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &Site) {
-    /// Plus one for the table's key for hashes.
+    /// Number of entities, each with a data key. The table has one more data key, for hashes.
     const ENTITIES: usize = 1_050;
     declare(site, "first");
     site.migrate();

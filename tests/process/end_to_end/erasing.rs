@@ -1,4 +1,4 @@
-//! One entity is erased, and a scan of everything stored finds nothing of it.
+//! An entity is erased, and a scan of everything stored finds nothing of it.
 
 use evenkeel_model::{EdmDateTime, TableName};
 use evenkeel_storage::system::SystemClock;
@@ -10,7 +10,7 @@ use crate::end_to_end::encryption::stored;
 use crate::end_to_end::site::{QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 
-/// A part of every value of the erased entity.
+/// Occurs in every value of the erased entity.
 const CANARY: &str = "canaryvalue";
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const CATALOG: &str = r#"
@@ -91,7 +91,7 @@ fn put(rk: &str, word: &str) -> Value {
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// The entity in its table, in two archives and in a poison message, and another one next to it.
+/// Stores the entity in its table, in two archives and in a poison message, and stores another entity next to it.
 fn kept_everywhere(site: &Site) {
     site.submit(&[put("2", "other")]);
     for archive in ["former", "papers"] {
@@ -160,7 +160,7 @@ fn nothing_is_left_but(site: &Site, may_stay: impl Fn(&str) -> bool) {
     assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
 }
 
-/// No byte of a database file, or of another file of the site, contains anything of the entity.
+/// Checks that no byte of a database file, or of another file of the site, contains a value of the entity.
 fn nothing_is_in_files(site: &Site) {
     let mut folders = vec![site.file("")];
     let mut databases = 0;
@@ -185,7 +185,7 @@ fn nothing_is_in_files(site: &Site) {
     assert!(databases > 0);
 }
 
-/// An earlier job was disturbed, according to its footprint.
+/// The test marks the entity's footprint as if an earlier job had been disturbed.
 #[test]
 fn an_erasure_that_waits_for_a_second_look_says_until_when_and_ends_with_6() {
     let site = place(Site::embedded);
@@ -309,7 +309,7 @@ fn erased_by_a_job(site: &Site) {
     worker.kill();
     assert_eq!(site.run_until_idle(&[]).poisoned, 0);
     assert_eq!(site.count(QUEUE), 0);
-    // A large value that the killed run may still have been about to write is dropped by the recheck.
+    // The killed run may have been about to write a large value. The recheck deletes that value.
     let rechecks = site.count(&format!("{QUEUE}-recheck"));
     nothing_is_left_but(site, |line| {
         rechecks > 0

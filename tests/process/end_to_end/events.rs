@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::end_to_end::site::Site;
 
-/// `archive` is not allowed on the queue.
+/// The queue does not allow `archive`.
 const CATALOG: &str = r#"
 [[queues]]
 name = "evenkeel-jobs"
@@ -79,7 +79,7 @@ fn blob_created(id: &str, name: &str, sequencer: &str) -> Value {
 fn blob_deleted(id: &str, name: &str, sequencer: &str) -> Value {
     let mut event = blob_created(id, name, sequencer);
     event["eventType"] = "Microsoft.Storage.BlobDeleted".into();
-    // Some senders encode the data as text.
+    // Some senders put the data into a string.
     event["data"] = event["data"].to_string().into();
     event
 }
@@ -95,7 +95,7 @@ fn events_become_jobs(site: &Site) {
         &[Entity::new(EntityKey::new("Sales", "000223").unwrap()).with("Name", "Jon")],
     );
     let created = blob_created("e-1", "Sales/000223.png", "0002").to_string();
-    // Delivered twice, plain and in Base64, and overtaken by an older event and an older deletion.
+    // The event is delivered twice, as plain text and in Base64. An older event and an older deletion arrive after it.
     let texts = [
         created.clone(),
         BASE64.encode(&created),
@@ -124,7 +124,8 @@ fn events_become_jobs(site: &Site) {
     assert_eq!(site.rows("PortraitsByKind").len(), 1);
     site.assert_all_done();
 
-    // The error of an event without a job lists the mappings. The queue's `allow` applies to the mapped job.
+    // If no mapping matches an event, the error lists the mappings. The `allow` list of the queue applies to the mapped
+    // job.
     let poisoned = [
         (
             cloud_event("x-1", "Contoso.Promoted", &json!({})).to_string(),
@@ -189,7 +190,7 @@ fn events_become_jobs(site: &Site) {
             && site.rows("PortraitsByKind").is_empty()
     );
 
-    // A poisoned event is requeued unchanged, and mapped again.
+    // A requeued event is unchanged, and is mapped again.
     site.declare(&CATALOG.replace("allow = [\"delete\", \"put\", \"sync\"]", ""));
     assert_eq!(site.command(&["poison", "requeue", "x-3"]).code, 0);
     assert_eq!(site.run_until_idle(&[]).done, 1);

@@ -1,8 +1,8 @@
 //! All patterns at once: two workers, and a client that changes entities for a while. Afterwards derived data must be
 //! exactly what this file computes from the primaries.
 //!
-//! The test runs in one account, spread over four, and with an identity of Entra ID in an account that refuses shared keys.
-//! `EVENKEEL_EVERYTHING` sets the seconds for each (30 by default).
+//! The test runs in one account, spread over four accounts, and with an identity of Entra ID in an account that refuses
+//! shared keys. `EVENKEEL_EVERYTHING` sets the duration of each run in seconds (30 by default).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -276,7 +276,7 @@ fn goes_on() -> Duration {
 
 async fn does(account: &Account, queues: &Account, client_step: ClientStep) {
     for (table, operation) in client_step.own {
-        // A missing entity cannot be deleted. The sync that follows finds it absent either way.
+        // The entity that the client deletes may be missing. In both cases the sync that follows finds no entity.
         let done = account
             .tables
             .apply(&TableName::new(table).unwrap(), &operation)
@@ -494,8 +494,8 @@ fn assert_derived(site: &Site, elsewhere: &Elsewhere, readings: usize) {
                 .to_owned()
         })
         .collect();
-    // A worker that raced with another one for the paper leaves to a recheck what the other may have been about to
-    // point to.
+    // If two workers raced for a paper, one leaves a blob to a recheck, because the other may have been about to write
+    // a pointer to it.
     let footprints = site.rows("EvenkeelFootprints");
     let met = |name: &str| {
         let rk = name
@@ -624,8 +624,8 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
         let (mut steps, mut readings) = (0, 0);
         let (queues, goes_on) = (site.account(site.account_of(QUEUE)), goes_on());
         let began = tokio::time::Instant::now();
-        // Each step is completed, because nobody would derive from a write without a message. A slow machine takes
-        // longer.
+        // Each step is completed, because a write without a message would not be derived. A slow machine takes longer
+        // than the configured time.
         while began.elapsed() < goes_on || readings < ENOUGH_READINGS {
             steps += 1;
             let next = client_step(&mut dice, steps, elsewhere);
@@ -643,7 +643,7 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
     for worker in workers {
         worker.stop();
     }
-    // An employee who is both present and archived is not restored.
+    // An employee can be both present and archived. Then the restore is refused.
     for poison in site.poison() {
         let error = poison["error"].as_str().unwrap_or_default();
         assert!(error.contains("was not restored by this job"), "{poison}");
@@ -654,7 +654,7 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
     assert_eq!(audited.code, 0, "{}{}", audited.out, audited.err);
 }
 
-/// A line of a catalog, with the account of the table or container that it declares.
+/// A line of a catalog. If it declares a table or container, the account is added.
 fn spread(site: &Site, line: &str) -> String {
     let named = ["table = \"", "container = \"", "[tables."]
         .iter()
@@ -670,7 +670,7 @@ fn spread(site: &Site, line: &str) -> String {
     }
 }
 
-/// A site with views, archives and queue in other accounts than the primaries.
+/// A site whose views, archives and queue are not in the account of the primaries.
 fn in_four_accounts(place: Place, elsewhere: &Elsewhere) -> Site {
     let mut site = Site::new(place, "");
     site.look_in(FURTHER);

@@ -1,4 +1,5 @@
-//! Encrypted properties and malicious writers of rows and messages: whose values are shown, and what is stored of them.
+//! Encrypted properties, and malicious writers of rows and messages: whose values a reader sees, and which values are
+//! stored.
 
 use std::io::Write as _;
 
@@ -11,14 +12,15 @@ use serde_json::{Value, json};
 use crate::end_to_end::encryption::{CATALOG, declare, declare_text, put, stored};
 use crate::end_to_end::site::Site;
 
-/// The beginning of every plain value, which occurs nowhere else.
+/// The beginning of every plain value. It occurs in nothing else.
 const MARK: &str = "987-65";
 
 fn entity(pk: &str, rk: &str) -> Entity {
     Entity::new(EntityKey::new(pk, rk).unwrap())
 }
 
-/// A writer of rows without a key must not be able to show another entity's value, or a plain one, as the row's own.
+/// Somebody who can write rows, but has no key, must not make a reader see the value of another entity, or a plain
+/// value, as the value of this row.
 #[test]
 fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
     let site = Site::embedded("");
@@ -86,7 +88,7 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
             );
         }
     }
-    // The worker does not decrypt anything for it either.
+    // The worker does not decrypt the stolen value either.
     let archived = stolen(entity("Sales", "9"), None);
     site.write("FormerEmployees", std::slice::from_ref(&archived));
     site.write("Employees", &[stolen(entity("Sales", "8"), None)]);
@@ -106,7 +108,7 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
             .all(|rk| site.row("Employees", "Sales", rk).is_none())
     );
 
-    // A plain value in place of an encrypted one.
+    // The forger writes a plain value in place of an encrypted one.
     let plain = |row: &Entity| row.clone().with("Ssn", "forged");
     let of_primary = site
         .row("EmployeesByEmail", "email_Sales", "1@contoso.com")
@@ -162,7 +164,7 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
     );
 }
 
-/// Plain values from before the table had `encrypt`.
+/// The values were written in plain text, before `encrypt` was added to the table.
 #[test]
 fn what_is_older_than_encrypt_is_read_where_that_is_allowed_until_it_is_sealed() {
     let site = Site::embedded("");
@@ -186,7 +188,7 @@ fn what_is_older_than_encrypt_is_read_where_that_is_allowed_until_it_is_sealed()
         assert_eq!(ended.code, 0, "{}", ended.err);
         serde_json::from_str(&ended.out).unwrap()
     };
-    // Copies in the table itself are no entities.
+    // The table also contains copies, which do not count as entities.
     assert_eq!(sealed(), json!({"entities": 3, "plain": 2, "in_blobs": 0}));
     assert_eq!(site.run_until_idle(&[]).done, 2);
     assert_eq!(sealed()["plain"], 0);
@@ -213,7 +215,7 @@ fn gzip(content: &[u8]) -> String {
     BASE64.encode(encoder.finish().unwrap())
 }
 
-/// Invalid messages with a plain value. None is a runnable job.
+/// Invalid messages with a plain value. None of them can be run.
 fn malformed() -> Vec<String> {
     let employee = json!({"PartitionKey": "Sales", "RowKey": "1", "Ssn": format!("{MARK}-1")});
     let put = json!({"op": "put", "table": "Employees", "entity": employee});
@@ -301,7 +303,7 @@ fn readable(text: &str, depth: u32, all: &mut String) {
     }
 }
 
-/// If a message is invalid, no part of an encrypted property in it is stored or reported.
+/// If a message is invalid, no part of the encrypted properties in it is stored or reported.
 #[test]
 fn no_message_that_is_wrong_in_some_way_leaves_a_plain_value_anywhere() {
     let site = Site::embedded("");

@@ -1,4 +1,4 @@
-//! Every form that a message can have.
+//! All forms that a message can have.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::end_to_end::sdk::{node_with, python_with};
 use crate::end_to_end::site::{EMPLOYEES, QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 
-/// Keys that must be quoted in XML, URLs and OData, and scripts beyond ASCII.
+/// Keys that XML, URLs or OData must escape, and keys in scripts other than Latin.
 const KEYS: [(&str, &str); 5] = [
     ("R&D <a> \"b\"", "it's ]]> &amp; %41"),
     ("부서 한국", "직원 😀"),
@@ -102,8 +102,8 @@ fn an_unreadable_message_among_good_ones_ends_in_poison_and_does_not_hold_them_b
 #[test]
 fn a_message_that_the_service_itself_cannot_write_down_does_not_hold_good_ones_back() {
     let site = Site::azurite(EMPLOYEES);
-    // Azurite accepts these control characters and answers every Get of the message with 500, so that nobody can read
-    // or delete it until it expires.
+    // Azurite accepts these control characters, but answers every Get of the message with 500. So nobody can read or
+    // delete the message until it expires.
     python_with(
         site.ports(),
         "enqueue_lines.py",

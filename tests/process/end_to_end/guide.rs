@@ -1,7 +1,8 @@
-//! The worked examples of the guide (`examples/guide`): their commands as a user types them, on the embedded store and
-//! on Azurite, and the requests of their jobs and lookups, compared with `docs/guide.toml`.
+//! The worked examples of the guide (`examples/guide`). The tests run the commands as a user types them, on the
+//! embedded store and on Azurite. They count the requests of jobs and lookups, and compare them with `docs/guide.toml`.
 //!
-//! One worker runs in parallel to the commands, one job at a time. Its journal contains the requests of each job.
+//! One worker runs in parallel to the commands, with one job at a time. The worker's journal contains the requests of
+//! each job.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +24,7 @@ const AT_ONCE: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 struct Requests {
-    /// Reads and writes of its jobs, and the delete of each message.
+    /// Requests of the jobs, including the deletion of each message.
     jobs: u64,
     lookups: u64,
 }
@@ -33,7 +34,7 @@ struct Documented {
     name: String,
     #[serde(flatten)]
     requests: Requests,
-    /// Requests of its jobs on Azurite, where requests of one job share transactions.
+    /// Requests of the jobs on Azurite, if requests of a job share transactions there.
     jobs_on_azurite: Option<u64>,
 }
 
@@ -76,7 +77,7 @@ impl Running {
         address
     }
 
-    /// Executes a command; `run` stands for the worker.
+    /// Runs a command of the example. `run` does not start another worker, but waits for the running one.
     fn step(&mut self, step: &GuideStep) {
         let name = step.arguments[0].as_str();
         if name == "run" {
@@ -99,7 +100,7 @@ impl Running {
         let address = self.work().to_owned();
         self.site.assert_all_done();
         let mut jobs = Vec::new();
-        // A job is in the journal a moment after its message is deleted.
+        // A job appears in the journal a moment after its message is deleted.
         wait_until("the journal is complete", || {
             let found = journal(&address);
             let complete = !found.is_empty() && found.len() == jobs.len();
@@ -117,8 +118,8 @@ impl Running {
     }
 }
 
-/// The requests of a job without a confirmation of its lease. On a busy machine a job that acts once sometimes begins
-/// more than 250 ms after its Get, and sends one.
+/// The number of requests of a job, without a confirmation of its lease. On a busy machine a job that must act only
+/// once may begin more than 250 ms after its Get. Then it first confirms its lease.
 fn requests_of(job: &Value) -> u64 {
     let confirmed = job["steps"][0]["op"] == "update_message";
     job["requests"].as_u64().unwrap() - u64::from(confirmed)

@@ -1,4 +1,4 @@
-//! An index of many entities, so that races occur.
+//! Many entities are indexed, so that races occur.
 
 use evenkeel_model::{Entity, EntityKey};
 

@@ -1,4 +1,4 @@
-//! Rows of a lookup joined with entities of other tables, as `evenkeel lookup --with` prints them.
+//! Joins: `evenkeel lookup --with` adds an entity of another table to each row.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};

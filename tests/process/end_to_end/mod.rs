@@ -1,11 +1,11 @@
-//! The built program, started as a process, on the embedded store and on Azurite, with jobs from the official SDKs for
-//! Python and Node.js.
+//! The built program, started as a process, on the embedded store and on Azurite. The official SDKs for Python and
+//! Node.js send some of the jobs.
 //!
-//! Each test has a [`site`](site::Site) of its own: a folder with a configuration, and a store that nobody else uses.
-//! It checks what users see: rows, queues, poison messages, exit codes and texts. [`oracle`] computes the expected
-//! derived data and shares no code with the program.
+//! Each test has its own [`site`](site::Site): a folder with a configuration, and a store that nobody else uses. It
+//! checks what users see: rows, queues, poison messages, exit codes and texts. [`oracle`] computes the expected derived
+//! data, and shares no code with the program.
 //!
-//! Tests wait for a state (a backlog that shrinks, a process that ends), never for a time.
+//! Tests wait for a state (a backlog that shrinks, a process that ends), and not for a time.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! A simple second computation of derived data.
+//! A second, simpler computation of derived data.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use evenkeel_model::{EdmValue, Entity, Row};
 
 use crate::end_to_end::site::Site;
 
-/// Rows as (partition key, row key) → properties.
+/// The properties of each row, by partition key and row key.
 type Rows = BTreeMap<(String, String), BTreeMap<String, EdmValue>>;
 
 pub(crate) fn assert_index_complete(site: &Site) {

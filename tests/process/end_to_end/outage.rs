@@ -1,4 +1,4 @@
-//! A store that is down.
+//! The store is down for a while.
 
 use serde_json::json;
 
@@ -19,15 +19,15 @@ fn a_worker_outlives_an_outage_of_its_store_poisons_nothing_and_catches_up() {
         json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": format!("P{}", number % 5), "RowKey": number.to_string(), "Email": email}})
     };
     site.submit(&(0..JOBS).map(put).collect::<Vec<_>>());
-    // A Get whose answer was cut off by the outage has counted a delivery of messages that nobody has. This one cannot
-    // be avoided. Another counted delivery would be the last.
+    // The outage may cut off the answer of a Get. The service has then counted a delivery of messages that no worker
+    // received, which cannot be avoided. With this limit, a second counted delivery would poison the message.
     let mut worker = site.worker(&["--set", "worker.max_dequeue_count=2"]);
     wait_until("some jobs are done", || site.count(QUEUE) < JOBS - 40);
     let Place::Azurite(azurite) = &mut site.place else {
         unreachable!()
     };
     azurite.stop();
-    // Longer than a lease (10 s), and than all retries of one request.
+    // The outage is longer than a lease (10 s), and longer than all retries of a request.
     std::thread::sleep(std::time::Duration::from_secs(12));
     assert!(worker.runs(), "the worker must not give up");
     azurite.restart();

@@ -1,4 +1,4 @@
-//! A client that keeps writing entities that are being moved.
+//! A client keeps writing entities while they are archived.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ fn key(number: u32) -> EntityKey {
     EntityKey::new("Sales", format!("{number:03}")).unwrap()
 }
 
-/// Half of the entities are written only if they exist, the others also after they were archived.
+/// Half of the entities are written only if they exist. The others are also written after they were archived, which
+/// creates them again.
 fn write(number: u32, version: i32) -> TableOperation {
     let entity = Entity::new(key(number)).with("Version", version);
     if number.is_multiple_of(2) {
@@ -47,9 +48,10 @@ fn an_update_that_races_with_an_archive_job_is_in_the_archive_or_came_after_it()
         let mut acknowledged: BTreeMap<u32, i32> = (0..JOBS).map(|n| (n, 0)).collect();
         let mut gone = std::collections::BTreeSet::new();
         for version in 1_i32.. {
-            // One round more than the worker needs.
+            // The client writes for one more round when the queue is empty.
             let idle = account.queues.approximate_count(&queue).await.unwrap() == 0;
-            // A twentieth at a time, because an entity that changes faster than it is copied is not archived at all.
+            // Each round writes a twentieth of the entities, because an entity that changes faster than it is copied would
+            // never be archived.
             let some = (0..JOBS)
                 .filter(|n| (n / 2) % 20 == version.unsigned_abs() % 20 && !gone.contains(n));
             let writes = some.map(|n| {

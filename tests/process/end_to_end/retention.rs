@@ -1,4 +1,4 @@
-//! Tables by date: created in advance and dropped as a whole, while other tables are never dropped.
+//! Tables by date are created in advance, and dropped as a whole. No other table is ever dropped.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ fn kept(place: fn(&str) -> Site) {
         "{there:?}"
     );
     let wanted = DatedTables::parse("Logins%Y%m%d").unwrap();
-    // Midnight may pass in between. The table after the first one exists either way.
+    // Midnight may pass between the two times. The table after the first one exists in either case.
     let ahead = wanted.from(SystemClock::new().now(), 1);
     assert!(
         ahead.iter().all(|table| there.contains(table.as_str())),
@@ -67,7 +67,7 @@ fn kept(place: fn(&str) -> Site) {
     );
     assert!(site.row(today.as_str(), "jun", "1").is_some());
 
-    // A table whose time is over is not created again, and a table without a pattern is not dropped.
+    // A table whose retention time has passed is not created again. A table that matches no pattern is not dropped.
     site.submit(&[json!({"op": "put", "table": "Logins20200101", "entity": {"PartitionKey": "jun", "RowKey": "1"}})]);
     site.put_texts([r#"{"op":"drop_table","table":"Employees"}"#]);
     let summary = site.run_until_idle(&[]);
@@ -158,7 +158,7 @@ fn a_table_by_date_is_in_files_before_it_is_dropped_on_azurite() {
     archived(Site::azurite);
 }
 
-/// A view that is added after some dates exist, used, retired, and gone with its last table.
+/// A view is added when some tables by date exist already. It is used and retired, and disappears with its last table.
 fn followed(place: fn(&str) -> Site) {
     const LOGINS: &str = "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"30d\"\n";
     const BY_USER: &str = "[views.by_user]\nkind = \"secondary_index\"\nsource = \"Logins%Y%m%d\"\ntable = \"ByUser%Y%m%d\"\n\
@@ -226,7 +226,7 @@ fn followed(place: fn(&str) -> Site) {
         left.contains(today.as_str()) && left.contains(by_user.name_at(now).as_str()),
         "{left:?}"
     );
-    // Its remaining items are removed when their primaries are synced.
+    // The remaining items of the retired view are removed when their primaries are synced.
     site.submit(&[json!({"op": "sync", "table": today, "pk": "web", "rk": "2"})]);
     site.run_until_idle(&[]);
     assert_eq!(

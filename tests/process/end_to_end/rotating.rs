@@ -1,5 +1,5 @@
-//! Keys and tokens that are rotated while jobs are processed. `EVENKEEL_ROTATED_JOBS` sets the number of jobs (3,000 by
-//! default). Each test prints the longest time between two of them.
+//! Keys and tokens that are rotated while jobs run. `EVENKEEL_ROTATED_JOBS` sets the number of jobs (3,000 by default).
+//! Each test prints the longest time between the completion of two jobs.
 
 use std::fs;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::end_to_end::site::{EMPLOYEES, Place, QUEUE, Site};
 use crate::end_to_end::worker::wait_until;
 use crate::support::azurite::Azurite;
 
-/// Keys of the account in addition to the emulator's own, which the tests themselves use.
+/// Keys of the account in addition to the emulator's own key, which the tests themselves use.
 const KEYS: [&str; 4] = [
     "Zmlyc3Qta2V5LW9mLXRoZS10ZXN0cw==",
     "c2Vjb25kLWtleS1vZi10aGUtdGVzdA==",
@@ -34,7 +34,7 @@ fn put(number: u64) -> Value {
     json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": format!("P{}", number % 5), "RowKey": number.to_string(), "Email": email}})
 }
 
-/// Waits until this many jobs are left, and calls `meanwhile`. Gives up if none is done for two minutes.
+/// Waits until this many jobs are left, and calls `meanwhile` repeatedly. Fails if no job is done for two minutes.
 fn wait_for(site: &Site, what: &str, left: u64, meanwhile: impl Fn()) {
     let mut now = site.count(QUEUE);
     while now > left {
@@ -54,7 +54,8 @@ fn assert_whole(site: &Site, jobs: u64, what: &str) {
     assert_index_complete(site);
     let audit = site.command(&["audit"]);
     assert_eq!(audit.code, 0, "{}{}", audit.out, audit.err);
-    // The index is written last, so that its timestamps show by the service's own clock when each job was done.
+    // A job writes the index last. So the timestamps of the index rows show when each job was done, by the service's
+    // own clock.
     let rows = site.rows("EmployeesByEmail").into_values();
     let mut done: Vec<_> = rows.map(|row| row.timestamp.unwrap().timestamp()).collect();
     done.sort_unstable();
@@ -110,7 +111,7 @@ fn keys_are_rotated_under_a_worker_which_loses_and_poisons_nothing() {
         jobs * 4 / 5 - 1,
         || (),
     );
-    // The file first, as documented.
+    // The key is replaced in the file first, and then in the account, as documented.
     fs::write(site.file("key"), KEYS[1]).unwrap();
     rotate(&mut site, KEYS[1]);
     wait_for(
@@ -120,7 +121,7 @@ fn keys_are_rotated_under_a_worker_which_loses_and_poisons_nothing() {
         || (),
     );
 
-    // The account first: everything is refused until the file has its key.
+    // The key is replaced in the account first. Until the file has the new key, the service refuses every request.
     rotate(&mut site, KEYS[2]);
     fs::write(site.file("key"), KEYS[2]).unwrap();
     wait_for(
@@ -154,11 +155,12 @@ fn keys_are_rotated_under_a_worker_which_loses_and_poisons_nothing() {
     assert_whole(&site, jobs, "three rotations of keys");
 }
 
-/// Lifetime of a token, the shortest that the program accepts, and the minimum duration of the jobs, which is longer.
+/// Lifetime of an access token in seconds (the shortest that the program accepts), and the minimum duration of the
+/// jobs, which is longer.
 const LIFE: u64 = 60;
 const GOES_ON: Duration = Duration::from_secs(75);
-/// Lifetime of a federated token, and the interval at which it is replaced. The first one has expired when a token is
-/// renewed.
+/// Lifetime of a federated token, and the interval at which it is replaced. When an access token is renewed, the first
+/// federated token has expired.
 const FEDERATED: (Duration, Duration) = (Duration::from_secs(40), Duration::from_secs(30));
 
 fn federate(authority: &Authority) {
@@ -203,7 +205,7 @@ fn tokens_and_federated_tokens_are_rotated_under_a_worker_which_loses_and_poison
                 )
                 .await
                 .unwrap();
-            // The last job is sent when the first token has been expired for a while.
+            // The last job is sent some time after the first token has expired.
             tokio::time::sleep_until(
                 began + step.mul_f64(f64::from(u32::try_from(number).unwrap() + 1)),
             )
@@ -211,7 +213,7 @@ fn tokens_and_federated_tokens_are_rotated_under_a_worker_which_loses_and_poison
         }
     });
     wait_for(&site, "all jobs are done", 0, || federate(&authority));
-    // The checks of many jobs take longer than the lifetime of a federated token.
+    // If there are many jobs, the checks take longer than the lifetime of a federated token.
     authority.federate(&json!({}));
     worker.stop();
     assert_whole(&site, jobs, "tokens and federated tokens");

@@ -1,5 +1,5 @@
-//! The sample kind and the sample operation of docs/internals/extending.md, as users see them. Each takes one file (two
-//! for an operation) and one line, and exists in test builds only.
+//! The sample kind of view and the sample operation of docs/internals/extending.md, as users see them. The kind takes
+//! one file, the operation two, and each takes one more line. Both exist only in test builds.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ fn a_sample_kind_tells_its_mistakes_at_their_keys() {
 #[test]
 fn a_job_of_a_sample_operation_is_decoded_and_run_and_in_no_schema() {
     let site = site();
-    // A full sync finds what another program changed.
+    // Another program changes a derived row. A full sync finds the change.
     site.write(
         "EmployeesByNumber",
         &[site

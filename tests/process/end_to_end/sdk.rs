@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::azurite::Ports;
 
-/// Runs a script of `tests/sdk` with the SDK for Python, and returns its output.
+/// Runs a script of `tests/sdk` with the SDK for Python. Returns the script's output.
 pub(crate) fn python(ports: Ports, script: &str, arguments: &[&str]) -> String {
     python_with(ports, script, arguments, "")
 }

@@ -1,4 +1,4 @@
-//! Shared access signatures for applications: what they allow the official SDK to do, and what not.
+//! Shared access signatures for applications: what the official SDK can do with them, and what it cannot.
 
 use bytes::Bytes;
 use evenkeel_model::{BlobName, ContainerName, Entity, EntityKey};
@@ -132,7 +132,7 @@ fn a_signature_opens_the_declared_rows_with_the_declared_rights_and_nothing_else
         allowed(&site, &sign(&site, &["hiring"]), &ROWS),
         ["insert", "update"]
     );
-    // Azurite checks that a range is signed, but not that a row is in it.
+    // Azurite checks that a key range is signed, but does not check that a row is within the range.
     for arguments in [
         &["sales"][..],
         &["sales", "--rk-from", "2", "--rk-to", "3"],

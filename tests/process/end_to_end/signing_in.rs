@@ -1,5 +1,5 @@
-//! Sign-in by workload identity: the program with an authority on this machine and an Azurite that checks tokens, both
-//! over TLS with certificates of a private authority.
+//! Sign-in by workload identity. The program uses a token authority on this machine and an Azurite that checks tokens,
+//! both over TLS with certificates of a private authority.
 
 use std::fs;
 use std::process::Command;
@@ -16,7 +16,7 @@ use crate::end_to_end::site::QUEUE;
 use crate::support::azurite::Azurite;
 use crate::support::stub::{Reply, Stub};
 
-/// Employees by e-mail address, and their photos in blobs, which the service copies.
+/// A catalog with an index of employees by e-mail address, and with photos in blobs, which the service copies.
 const CATALOG: &str = r#"
 [views.employees_by_email]
 kind = "secondary_index"
@@ -67,7 +67,8 @@ impl Tenant {
         }
     }
 
-    /// Runs the program as the webhook of workload identity starts it. Returns exit code, output and log.
+    /// Runs the program with the environment that the webhook of workload identity sets. Returns the exit code, the
+    /// output and the log.
     fn command(&self, arguments: &[&str]) -> (i32, String, String) {
         self.command_in(arguments, &self.authority.workload())
     }
@@ -103,7 +104,7 @@ impl Tenant {
         )
     }
 
-    /// As [`command`](Self::command), but it must succeed.
+    /// Does the same as [`command`](Self::command), and checks that the program succeeds.
     fn succeed(&self, arguments: &[&str]) -> (String, String) {
         let (code, out, err) = self.command(arguments);
         assert_eq!(code, 0, "{arguments:?}: {out}{err}");
@@ -174,7 +175,7 @@ fn an_identity_that_is_refused_is_named_with_the_remedy_and_ends_a_command_as_re
         );
         assert!(!log.contains("eyJ"), "a token is printed: {log}");
     }
-    // The next token is valid: errors are only remembered within a process.
+    // The next token is valid, and the new process succeeds, because errors are only remembered within a process.
     tenant.authority.federate(&json!({}));
     tenant.succeed(&["migrate", "up"]);
 }
@@ -322,7 +323,8 @@ enum VaultMood {
     IsBusy,
 }
 
-/// A key vault with one key of one version, which "encrypts" by inverting bits. It refuses tokens for other audiences.
+/// A key vault that has one version of one key, and "encrypts" by inverting bits. It refuses tokens for other
+/// audiences.
 fn key_vault(mood: Arc<Mutex<VaultMood>>) -> Stub {
     let error = |status: u16, message: &str| {
         Reply::status(status).body(json!({"error": {"code": "C", "message": message}}).to_string())

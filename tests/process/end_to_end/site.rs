@@ -1,4 +1,4 @@
-//! A folder with a configuration and a store of its own, and the actions of a test there.
+//! A folder with a configuration and its own store, and what a test can do there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::end_to_end::worker::Worker;
 use crate::support::azurite::{Azurite, Ports};
 
 pub(crate) const QUEUE: &str = "evenkeel-jobs";
-/// Settings of every worker of a site: leases that a test can outlive, and short waits.
+/// Settings of every worker of a site: a lease that is short enough for a test to outlive it, and short waits.
 const WORKER: &str = r#"
 [worker]
 lease = "10s"
@@ -48,14 +48,14 @@ pub(crate) enum Place {
     Azurite(Azurite),
 }
 
-/// A folder with a configuration and a store, which are removed when it is dropped.
+/// A folder with a configuration and a store. Dropping this value removes both.
 pub(crate) struct Site {
     folder: TempDir,
     pub(crate) place: Place,
-    /// The ports that the program uses for Azurite, if they differ from Azurite's own.
+    /// The ports at which the program reaches Azurite, if they differ from Azurite's own.
     detour: Option<Ports>,
     environment: Vec<(String, String)>,
-    /// Accounts other than `main`, and their tables, containers and queues.
+    /// Accounts other than `main`.
     further: Further,
 }
 
@@ -124,7 +124,7 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    /// Makes the program use other ports than the test, for example those of a stub.
+    /// Makes the program use other ports than the test, for example the ports of a stub.
     pub(crate) fn send_program_by(&mut self, ports: Ports) {
         self.detour = Some(ports);
     }
@@ -133,7 +133,7 @@ impl Site {
         self.environment = variables;
     }
 
-    /// Makes the test look for these names in these accounts, which the configuration has in addition to `main`.
+    /// Tells the test which tables, containers and queues are in accounts other than `main`.
     pub(crate) fn look_in(&mut self, further: Further) {
         self.further = further;
     }
@@ -149,7 +149,8 @@ impl Site {
             .map_or("main", |(account, _)| account)
     }
 
-    /// The settings of additional accounts in the same store: a file each, or an account of the same Azurite.
+    /// The settings of additional accounts: each is a file on the embedded store, or another account of the same
+    /// Azurite.
     pub(crate) fn settings_of(&self, accounts: &[&str]) -> String {
         let settings = |name: &&str| match &self.place {
             Place::Embedded => {
@@ -171,7 +172,7 @@ impl Site {
         )
     }
 
-    /// Direct access to an account's stores, for the present runtime.
+    /// Direct access to the stores of an account. The result belongs to the present runtime.
     pub(crate) fn account(&self, name: &str) -> Account {
         let called = AccountName::new(name).unwrap();
         match &self.place {
@@ -202,7 +203,8 @@ impl Site {
         }
     }
 
-    /// The program with these arguments, in the site's folder and without the environment of the test.
+    /// The program with these arguments, in the site's folder, and without the test's own variables that begin with
+    /// `EVENKEEL`.
     pub(crate) fn program(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
         for (name, _) in
@@ -278,7 +280,7 @@ impl Site {
         );
     }
 
-    /// The poison messages as `poison list --json` prints them, ordered by the clients' ids.
+    /// The poison messages as `poison list --json` prints them, ordered by the client's id.
     pub(crate) fn poison(&self) -> Vec<Value> {
         let ended = self.command(&["--json", "poison", "list"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
@@ -304,7 +306,7 @@ impl Site {
         runtime.block_on(async { action(self.account(name)).await })
     }
 
-    /// All rows of a table by key; none if the table does not exist.
+    /// All rows of a table by key. Empty if the table does not exist.
     pub(crate) fn rows(&self, table: &str) -> BTreeMap<(String, String), Row> {
         let (account, table) = (self.account_of(table), TableName::new(table).unwrap());
         self.with_account(account, async |account| {
@@ -342,7 +344,7 @@ impl Site {
         })
     }
 
-    /// Writes entities as an application, which knows nothing of copies.
+    /// Writes entities as an application does, and sends no jobs.
     pub(crate) fn write(&self, table: &str, entities: &[Entity]) {
         let (account, table) = (self.account_of(table), TableName::new(table).unwrap());
         let mut partitions: BTreeMap<_, Vec<TableOperation>> = BTreeMap::new();
@@ -409,7 +411,7 @@ impl Site {
         })
     }
 
-    /// Asserts that no message waits, is poisoned, or has counted attempts.
+    /// Checks that no message waits or is poisoned, and that no message has a counted attempt.
     pub(crate) fn assert_all_done(&self) {
         assert_eq!(
             self.poison(),
@@ -420,12 +422,12 @@ impl Site {
     }
 }
 
-/// Attempts that count: deliveries without those that the worker wrote off.
+/// The number of attempts that count. Deliveries that the worker has marked as free do not count.
 pub(crate) fn attempts(message: &Message) -> u64 {
     let MessageText::Readable(text) = &message.text else {
         panic!("{message:?}")
     };
     let job: Value = serde_json::from_str(&body::decode(text).unwrap().text).unwrap();
-    // The Get of the test itself is not a worker's.
+    // The Get of the test itself is not an attempt.
     u64::from(message.dequeue_count) - 1 - job["ek"]["free"].as_u64().unwrap_or(0)
 }

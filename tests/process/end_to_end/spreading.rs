@@ -1,6 +1,8 @@
-//! Items spread over several accounts by a hash of their partition: copies, lists in rows and in blobs, and groups. An
-//! account is added while jobs run, and another one removed. Afterwards every item is exactly once in the account that
-//! this file computes, and an audit finds nothing. If one account is away, work that does not need it continues.
+//! Items spread over several accounts by a hash of their partition: copies, lists in rows and in blobs, and groups.
+//!
+//! An account is added while jobs run, and another account is removed. Afterwards every item is exactly once in the
+//! account that this file computes, and an audit finds nothing. If one account is unreachable, work that does not need
+//! it continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,7 +71,7 @@ set = {{ Headcount = "count()" }}
     )
 }
 
-/// The account of a key, as documented.
+/// The account of a key, by the hash that the documentation describes.
 fn holder<'a>(accounts: &[&'a str], key: &str) -> &'a str {
     let weight = |account: &str| {
         let hash = Sha256::digest([account.as_bytes(), b"\0", key.as_bytes()].concat());
@@ -138,7 +140,7 @@ impl Spread {
         }
     }
 
-    /// Spreads the items over these accounts. All accounts are configured.
+    /// Declares a catalog that spreads the items over these accounts. All accounts are configured.
     fn declare(&self, names: &[&str]) {
         self.declare_with(names, &FURTHER);
     }
@@ -186,7 +188,7 @@ impl Spread {
         })
     }
 
-    /// Every derived row and blob, per account, so that duplicates in two accounts show.
+    /// Every derived row and blob with its account, so that a duplicate in a second account is visible.
     fn stored(&self, names: &[&str]) -> Vec<Item> {
         let mut stored = Vec::new();
         for name in names {
@@ -224,8 +226,8 @@ impl Spread {
         stored
     }
 
-    /// Checks that the items of the present employees are in the account that the hash determines, and nothing else in
-    /// any account.
+    /// Checks that the items of the present employees are in the account that the hash determines, and that no account
+    /// contains any other item.
     fn assert_spread(&self, accounts: &[&str], present: &BTreeMap<usize, usize>) {
         let mut wanted: BTreeSet<Item> = BTreeSet::new();
         for (number, version) in present {
@@ -263,8 +265,8 @@ impl Spread {
             .collect()
     }
 
-    /// Checks that readers find everything: one partition, all of them page by page and in order, lists, groups, and
-    /// entities by a copy's own keys.
+    /// Checks that readers find everything: one partition, all partitions page by page and in order, lists, groups, and
+    /// entities by the keys of a copy.
     fn assert_readable(&self, present: &BTreeMap<usize, usize>) {
         let emails: BTreeMap<String, usize> = present
             .iter()
@@ -347,8 +349,8 @@ fn an_account_is_added_while_jobs_run_and_another_removed(spread: &Spread) {
     spread.assert_readable(&present);
     let before = spread.stored(&FURTHER);
 
-    // A third account is added, while a worker of the older catalog has jobs, and one of the newer catalog has others
-    // and the backfill.
+    // A third account is added. Meanwhile a worker with the older catalog has jobs, and a worker with the newer catalog
+    // has other jobs and the backfill.
     let older = site.worker(&[]);
     site.submit(&(0..10).map(|number| put(number, 2)).collect::<Vec<_>>());
     spread.declare(&FURTHER);
@@ -376,7 +378,7 @@ fn an_account_is_added_while_jobs_run_and_another_removed(spread: &Spread) {
     wait_until("all jobs are done", || spread.waiting() == 0);
     newer.stop();
     drop(older);
-    // Work that the older worker had begun, and rechecks.
+    // The worker runs rechecks, and work that the worker with the older catalog had begun.
     site.run_until_idle(&[]);
     assert_eq!(site.poison(), Vec::<Value>::new());
     present.extend((0..20).map(|number| (number, 2)));
@@ -397,8 +399,8 @@ fn an_account_is_added_while_jobs_run_and_another_removed(spread: &Spread) {
         "some stayed, and some moved"
     );
 
-    // One account is removed from the view. Its items can be reached as long as it is configured, and the plan reports
-    // this.
+    // One account is removed from the view. Its items can be reached while the account is configured, and the plan
+    // reports this.
     let last = &FURTHER[1..];
     spread.declare(last);
     let status = site.command(&["migrate", "status"]);
@@ -530,7 +532,7 @@ fn one_account_that_is_away_stops_no_work_whose_items_lie_elsewhere() {
     let (need, others): (Vec<usize>, Vec<usize>) = (1..200).partition(away);
     let (need, others) = (&need[..4], &others[..4]);
     let mut worker = spread.site.worker(&[]);
-    // At its start the worker accesses every account. After this job it works.
+    // A worker needs every account when it starts. When this job is done, the worker has started.
     spread.site.submit(&[put(0, 1)]);
     wait_until("the worker works", || spread.waiting() == 0);
     spread.apart.as_mut().unwrap().stop();

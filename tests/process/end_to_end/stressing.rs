@@ -1,4 +1,4 @@
-//! `evenkeel stress`: its report about two keys, and that nothing is left behind, on both stores.
+//! `evenkeel stress` reports about two keys and leaves nothing behind, on both stores.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};

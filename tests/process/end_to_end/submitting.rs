@@ -1,4 +1,4 @@
-//! `evenkeel submit` with a program as its input, and when it is killed.
+//! `evenkeel submit`, with another program as its input, and killed while it runs.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -17,7 +17,8 @@ fn put(number: usize) -> Value {
     json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": format!("{number:05}"), "FirstName": "Kim"}})
 }
 
-/// A submitter is killed in the middle. Every job that it reported as sent is done, although it is not sent again.
+/// A submitter is killed while it sends. Every job that it reported as sent is done, although no other submitter sends
+/// that job.
 fn killed_in_the_middle(site: &Site) {
     site.migrate();
     let mut submitter = site
@@ -127,7 +128,7 @@ fn jobs_that_the_worker_would_poison_are_refused_one_by_one_and_the_good_ones_se
     assert_eq!(site.run_until_idle(&[]).done, 2);
 }
 
-/// The put of one message is refused late, so that later ones are acknowledged by then.
+/// The put of one message fails late, when later messages are already acknowledged.
 #[test]
 fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_others_are_in_a_file() {
     const LINES: usize = 200;
@@ -201,7 +202,8 @@ fn after_a_put_that_failed_every_line_that_was_read_has_its_result_and_the_other
     assert_eq!(cut_short, summary);
     assert_eq!(site.count(QUEUE), sent.len() as u64);
 
-    // The file contains what failed and what was not read. The command that then reads the file empties it.
+    // The file contains the lines that failed and the lines that were not read. A command that reads this file as input
+    // empties it.
     let unsent = std::fs::read_to_string(rest).unwrap();
     assert_eq!(unsent.lines().count(), LINES - sent.len());
     assert_eq!(

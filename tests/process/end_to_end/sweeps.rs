@@ -1,4 +1,4 @@
-//! Entities that are deleted or archived by condition, as a user types it.
+//! Entities that are deleted or archived by condition, with the commands that a user types.
 
 use evenkeel_model::{EdmDateTime, Entity, EntityKey, body};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn json_of(site: &Site, arguments: &[&str]) -> Value {
 fn by_condition(place: fn(&str) -> Site) {
     const GONE: &str = "Left < now - 90d";
     let site = hired(place, 300);
-    // Nothing happens without a condition, or in a dry run.
+    // Without a condition, or in a dry run, nothing happens.
     let vague = site.command(&["delete-where", "Employees"]);
     assert!(
         vague.code == 2 && vague.err.contains("--all"),
@@ -84,7 +84,7 @@ fn by_condition(place: fn(&str) -> Site) {
     );
     assert_eq!((site.rows("Employees").len(), site.count(QUEUE)), (300, 0));
 
-    // A partition is archived, the rest deleted.
+    // One partition is archived, and the rest is deleted.
     json_of(
         &site,
         &[
@@ -154,8 +154,8 @@ fn entities_leave_by_condition_on_azurite() {
     by_condition(Site::azurite);
 }
 
-/// Each impossible condition is refused before it is sent, and so is a table that only views write. Sent by other
-/// programs, these are poisoned.
+/// The command line refuses impossible conditions before it sends them, and refuses a table that only views write. If
+/// another program sends such a job, the job is poisoned.
 #[test]
 fn impossible_conditions_are_refused_with_a_reason() {
     let site = hired(Site::embedded, 2);
@@ -247,7 +247,7 @@ fn a_deletion_goes_on_after_kills_on_azurite() {
     killed(Site::azurite);
 }
 
-/// Progress that no worker has written does not count, and the condition of a single job is checked, too.
+/// Progress in a message counts only if a worker has written it. The condition of a single job is checked, too.
 #[test]
 fn forged_progress_counts_for_nothing() {
     let site = hired(Site::embedded, 4);
@@ -266,7 +266,7 @@ fn forged_progress_counts_for_nothing() {
     assert_index_complete(&site);
 }
 
-/// A rule runs by itself once a day. A dry run only reports it.
+/// A worker runs the rule once a day. A dry run reports what the rule would do.
 fn by_rule(place: fn(&str) -> Site) {
     let site = hired(place, 30);
     site.declare(&format!(

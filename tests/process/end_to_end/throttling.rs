@@ -1,4 +1,4 @@
-//! One partition that answers 503 for a long time.
+//! One partition answers 503 for a long time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ fn put(pk: &str, number: u64) -> serde_json::Value {
     json!({"op": "put", "table": "Employees", "entity": entity})
 }
 
-/// Whether a request is for the partition `Hot` of the employees: one entity, a range, or a transaction.
+/// Whether a request is for the partition `Hot` of the employees: for one entity, for a range, or in a transaction.
 fn is_hot(request: &Request) -> bool {
     if request.target.contains("/Employees()") {
         return request.target.contains("Hot");
@@ -61,7 +61,7 @@ fn a_partition_that_answers_503_poisons_nothing_and_the_other_partitions_finish_
         table: stub.port(),
         ..site.ports()
     });
-    // The throttled ones come first, three times as many as there are slots.
+    // The jobs for the throttled partition come first. There are three times as many as the worker has slots.
     let jobs: Vec<_> = (0..HOT)
         .map(|n| put("Hot", n))
         .chain((0..OTHERS).map(|n| put(&format!("P{}", n % 9), n)))

@@ -1,4 +1,4 @@
-//! `evenkeel wait`: whether an application's own write can be found.
+//! `evenkeel wait` waits until readers can find what an application has written.
 
 use evenkeel_model::{Entity, EntityKey};
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ fn an_unknown_table_a_missing_primary_and_a_wait_in_vain_are_told_apart() {
     );
 }
 
-/// Whether an entity is settled, as applications in Python and in Node.js find out. Both must agree.
+/// Asks whether an entity is settled, as applications in Python and in Node.js do. Both must give the same answer.
 fn finds_out(site: &Site, table: &str, rk: &str, etag: Option<&str>) -> bool {
     let mut arguments = vec!["--table", table, "--pk", "Sales", "--rk", rk];
     arguments.extend(etag.into_iter().flat_map(|etag| ["--etag", etag]));

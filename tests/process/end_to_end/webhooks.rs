@@ -1,4 +1,4 @@
-//! Events of changes, and of nothing else.
+//! Every change is sent as an event, and nothing else is.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +84,8 @@ fn a_backfill_sends_what_differs_from_what_was_sent_and_nothing_else() {
     assert_eq!(first["07"], json!({"Name": "Ada", "number": "07"}));
     assert_eq!(backfill(), BTreeMap::new(), "all events were sent");
 
-    // Changes of an application without a job: one name, one deleted entity, and a property that no event contains.
+    // The application changes entities without sending jobs: one name, one deleted entity, and a property that no event
+    // contains.
     site.write(
         "Employees",
         &[
@@ -99,7 +100,7 @@ fn a_backfill_sends_what_differs_from_what_was_sent_and_nothing_else() {
     ];
     assert_eq!(backfill(), expected.into());
 
-    // An additional field changes every document.
+    // An additional field changes all events.
     site.declare(&catalog(
         stub.port(),
         "number = \"{RowKey}\", team = \"{PartitionKey}\"",

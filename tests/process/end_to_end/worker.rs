@@ -1,11 +1,9 @@
-//! A worker as a process.
-
 use std::io::Read as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A running worker. Dropping it kills it.
+/// A running worker, which is killed when this value is dropped.
 pub(crate) struct Worker {
     process: Child,
     log: Option<JoinHandle<String>>,
@@ -20,7 +18,7 @@ impl Worker {
             .spawn()
             .unwrap();
         let mut errors = process.stderr.take().unwrap();
-        // Reads continuously, because a full pipe would stop the worker.
+        // The log is read continuously, because a full pipe would stop the worker.
         let log = thread::spawn(move || {
             let mut log = String::new();
             let _ = errors.read_to_string(&mut log);
@@ -86,7 +84,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// If the test fails, its report ends with the last lines of the worker's log.
+    /// If the test fails, prints the last lines of the worker's log.
     #[expect(clippy::print_stderr, reason = "part of the report of a failed test")]
     fn drop(&mut self) {
         const LINES: usize = 100;
@@ -101,7 +99,7 @@ impl Drop for Worker {
     }
 }
 
-/// Waits for a state outside this process. Gives up after two minutes.
+/// Waits for a state outside this process. Fails after two minutes.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     const STEP: Duration = Duration::from_millis(20);
     for _ in 0..6_000 {

@@ -1,5 +1,3 @@
-//! The catalog of the `archives` world.
-
 use std::sync::Arc;
 
 use super::shape::KeptIn;

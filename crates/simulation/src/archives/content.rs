@@ -1,5 +1,5 @@
-//! The content of versions, documents and log lines. It is read by a second, simple implementation, without the codecs
-//! of production.
+//! The content of versions, documents and log lines, read by a second, simple implementation that does not use the
+//! codecs of production.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::LARGE_PROPERTY;
 use evenkeel_model::{EdmValue, Entity, EntityKey};
 
-/// The properties of an entity. A large value is represented by its hash, in a row as in a blob.
+/// The properties of an entity. A large value is represented by its hash, whether a row or a blob contains it.
 pub(super) type Content = BTreeMap<String, String>;
 
 fn large(text: &str) -> String {
@@ -68,7 +68,8 @@ pub(super) fn of_json(json: &Value) -> Content {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ArchivedVersion {
     pub(super) key: EntityKey,
-    /// The ETag of the source. `None` if the job has withdrawn its claim that this was the archived version.
+    /// The ETag of the archived version in the source. `None` if the job has withdrawn its claim that the document has
+    /// this version.
     pub(super) version: Option<String>,
     pub(super) by: String,
     pub(super) content: Content,
@@ -94,7 +95,7 @@ pub(super) fn archived(text: &[u8]) -> Result<ArchivedVersion, String> {
     })
 }
 
-/// The target of a pointer: `container/name` of a blob, or the name of a file.
+/// The target of a pointer: `container/name` for a blob, or the name for a file.
 pub(super) fn pointed_to(text: &str) -> Option<String> {
     let pointer: Value = text
         .starts_with('{')

@@ -1,7 +1,7 @@
-//! Checks each drop of a table by date: its time must be over by the clock of the queue service, and every row must be
-//! in a file if rows are archived.
+//! Checks each drop of a table by date. The table's retention time must have passed by the clock of the queue service,
+//! and if rows are archived, every row must be in a file.
 //!
-//! A worker does not change a row of these tables on its own initiative.
+//! A worker never changes a row of these tables without a job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use evenkeel_model::{EntityKey, Row};
 
 const PREFIX: &str = "Attempts";
 
-/// A table that follows no other can certainly be dropped this long after its period.
+/// If the table that it follows does not exist, a table can be dropped this long after its period.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
 type Rows = BTreeMap<EntityKey, Row>;
@@ -29,9 +29,9 @@ type Rows = BTreeMap<EntityKey, Row>;
 pub(super) struct DatedHistory {
     kept_in: KeptIn,
     keep: SignedDuration,
-    /// Offset of the queue service's clock, which decides whether a table's time is over.
+    /// Offset of the clock of the queue service, which decides whether the retention time of a table has passed.
     queues_off: SignedDuration,
-    /// All tables with a date that exist, including those of views and footprints.
+    /// All existing tables with a date in their name, including the tables of views and of footprints.
     pub(super) tables: BTreeMap<String, Rows>,
     dropped: BTreeMap<String, BTreeMap<EntityKey, Content>>,
     files: BTreeMap<String, Bytes>,
@@ -50,7 +50,7 @@ impl DatedHistory {
         }
     }
 
-    /// Records the changes of one operation. The error describes a violation.
+    /// Records the changes of one operation. An error describes a violation.
     pub(super) fn record_changes(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         let dropped: BTreeSet<&str> = execution
             .changes
@@ -126,8 +126,8 @@ impl DatedHistory {
                 self.keep
             ));
         }
-        // A worker whose clock is behind may have created the table again. The rows of the first drop must still be
-        // archived.
+        // A worker whose clock is behind may have created the table again after the drop. The rows of the first drop
+        // must still be archived.
         if rows.is_empty() && self.dropped.contains_key(table) {
             return self.is_kept(table);
         }
@@ -214,11 +214,11 @@ impl DatedHistory {
         Ok(rows)
     }
 
-    /// Checks the end state: tables whose time is over are dropped together with their followers, and the archived rows
-    /// still exist.
+    /// Checks the end state. Tables whose retention time has passed are dropped together with the tables that follow
+    /// them, and the archived rows still exist.
     pub(super) fn judge(&self, now: Timestamp) -> Result<(), String> {
-        // A drop is queued when the time is over by the correct clock, and it is done when the time is over by the
-        // queues' clock, too.
+        // A drop is queued when the retention time has passed by the correct clock, and is done when it has also passed
+        // by the queues' clock.
         let now = now
             .saturating_add(self.queues_off.min(SignedDuration::ZERO))
             .unwrap_or(now);
@@ -226,8 +226,8 @@ impl DatedHistory {
             let followed = period_of(table)
                 .map(|(digits, _)| format!("{PREFIX}{digits}"))
                 .unwrap_or_default();
-            // The followed table was never created. This may still happen until an hour after its period, and its
-            // followers are not dropped before.
+            // The followed table was never created. A worker may create it until an hour after its period, and the
+            // tables that follow it are not dropped before that.
             let alone =
                 !self.tables.contains_key(&followed) && !self.dropped.contains_key(&followed);
             let over = if alone {

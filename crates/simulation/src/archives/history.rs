@@ -1,15 +1,16 @@
-//! History of the entities of the `archives` world. Each change is checked when it happens:
+//! The history of the entities of the `archives` world. Each change is checked when it happens:
 //!
 //! * A worker deletes an entity only for a delete job, or if exactly this version is in its archive or under the key that it moved to.
 //! * A document or line has the content of the version that it names, and each version has one line.
-//! * A document is replaced only by the document of a newer version, and never by a job that archived a version and saw its source
-//!   deleted.
-//! * A document is deleted after its content was restored, or by its own job before that job deleted anything because of it.
-//! * A worker writes or deletes an entity, or creates a document, only for a job that it runs, or ran when the request was sent. So
-//!   deletes stay deleted, and each delivery of a delete job deletes at most once.
-//! * A put writes what its client sent, a restore what was archived, a move what it moves, each only over what it may replace.
+//! * A document is replaced only by the document of a newer version. A job that archived a version and observed that its source was deleted
+//!   never replaces a document.
+//! * A document is deleted only after its content was restored, or by its own job before that job deleted anything because of the document.
+//! * A worker writes or deletes an entity, or creates a document, only for a job that runs, or that ran when the request was sent. So a
+//!   deleted entity stays deleted, and each delivery of a delete job deletes at most once.
+//! * A put writes what its client sent, a restore writes what was archived, and a move writes what it moves. Each writes only over content
+//!   that it may replace.
 //!
-//! The known limit of the `company` world applies here, too: a late insert may bring back what was deleted in between.
+//! The known limit of the `company` world applies here, too: a late insert may restore what was deleted in between.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,8 @@ use evenkeel_engine::Outcome;
 use evenkeel_model::{EntityKey, Row};
 use evenkeel_storage::FilePlace;
 
-/// Two clock errors of 15 minutes: one worker dates a copy, and another compares its own clock with that date.
+/// The maximum difference of two workers' clocks, which are off by up to 15 minutes each. One worker dates a copy, and
+/// another compares the date with its own clock.
 const WORKERS_APART: SignedDuration = SignedDuration::from_mins(30);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +45,7 @@ struct WrittenVersion {
 #[derive(Debug, Clone, Default)]
 struct KnownEntity {
     versions: BTreeMap<String, WrittenVersion>,
-    /// The present ETag; `None` if the entity is absent.
+    /// The present ETag, or `None` if the entity is absent.
     now: Option<String>,
     absent_at: u64,
     present_at: u64,
@@ -52,13 +54,13 @@ struct KnownEntity {
 #[derive(Debug, Clone)]
 pub(super) struct FiledDocument {
     pub(super) says: ArchivedVersion,
-    /// The source version that it stands for.
+    /// The source version that the document contains.
     version: Option<String>,
-    /// Its content is or was restored to the source.
+    /// Whether the content is, or was, restored to the source.
     restored: bool,
-    /// An archive job has deleted the archived version from the source while this document existed.
+    /// Whether an archive job has deleted the archived version from the source while this document existed.
     used: bool,
-    /// It arrived after its sender had given up the request.
+    /// Whether the document was written by a request that arrived after its sender had given up.
     pub(super) late: bool,
 }
 
@@ -66,22 +68,23 @@ pub(super) struct FiledDocument {
 pub(crate) struct ArchiveHistory {
     sent_contents: BTreeMap<i64, SentContent>,
     known: BTreeMap<Address, KnownEntity>,
-    /// Documents, by the source table and key of their entity.
+    /// The documents, by source table and key of the archived entity.
     pub(super) filed: BTreeMap<Address, FiledDocument>,
-    /// All contents that were ever archived as a document.
+    /// All contents that any document ever had.
     once_filed: BTreeMap<Address, Vec<Content>>,
     unfiled_at: BTreeMap<Address, u64>,
     filed_at: BTreeMap<Address, Timestamp>,
-    /// Messages whose jobs have archived a document and then seen the source deleted.
+    /// Messages whose jobs have written a document and then observed that the source was deleted.
     source_deleted: BTreeSet<String>,
     lines: BTreeMap<(EntityKey, String), String>,
     logs: BTreeMap<String, Bytes>,
     pub(super) files: BTreeMap<FilePlace, Bytes>,
     pub(super) dated: DatedHistory,
     written_for: BTreeSet<String>,
-    /// Messages whose stamp was seen on a document or line, with the entity and the first tick.
+    /// Messages whose job stamp was observed on a document or line, with the entity and the tick of the first
+    /// observation.
     archived_for: BTreeMap<String, (Address, u64)>,
-    /// Moved versions at their new key, by their old key.
+    /// Contents that were moved to a new key, with the old key.
     moved: BTreeSet<(EntityKey, Content)>,
     pub(crate) resurrections: u64,
 }
@@ -111,7 +114,7 @@ impl ArchiveHistory {
         }
     }
 
-    /// Records the changes of one operation. The error describes a violation.
+    /// Records the changes of one operation. An error describes a violation.
     pub(crate) fn record_changes(
         &mut self,
         (execution, sent): (&Execution<'_>, Option<&SentRequest>),
@@ -257,7 +260,7 @@ impl ArchiveHistory {
                 .get(address)
                 .is_some_and(|filed| filed.version.as_deref() == Some(etag));
         let moved = self.moved.contains(&(key.clone(), version.content.clone()));
-        // Clients of this world do not merge properties on their own.
+        // In this world, clients do not merge properties directly.
         let last = LastWrite {
             etag: Some(etag),
             at: version.at.1,
@@ -271,7 +274,7 @@ impl ArchiveHistory {
             seen.ledger.has_deleted(author);
         }
         let archives = seen.author(|_, asked| asked.op == "archive" && asked.key == *key);
-        // If two jobs copied the same version, the first one cannot know that its own delete succeeded.
+        // If two jobs copied the same version, the first one cannot know whether its own delete succeeded.
         let copied_by = self.filed.get(address).map(|filed| &filed.says.by);
         if let Some(author) = archives
             .as_ref()
@@ -367,7 +370,7 @@ impl ArchiveHistory {
                 ));
             }
         }
-        // Two messages may contain the same job. Each may continue from what the other has written.
+        // Two messages may contain the same job. Each run may continue with what the other has written.
         let is_own = |other: &str| {
             by.is_some_and(|by| other == by || seen.ledger.same_job(by).contains(&other))
         };
@@ -392,7 +395,7 @@ impl ArchiveHistory {
         }
     }
 
-    /// Whether the client sent this content, as a change of the previous one.
+    /// Whether a client has sent this content as a change of the content `before`.
     fn is_said(&self, content: &Content, before: Option<&Content>) -> bool {
         let Some(sent) = number(content).and_then(|version| self.sent_contents.get(&version))
         else {
@@ -581,7 +584,7 @@ impl ArchiveHistory {
         known.is_some_and(|known| known.now.is_some() || known.present_at >= tick)
     }
 
-    /// Whether the effect of a finished job was observed. `since` is the tick of its first delivery.
+    /// Whether the effect of a finished job was observed. `since` is the tick of the job's first delivery.
     pub(crate) fn took_effect(
         &self,
         id: &str,
@@ -616,22 +619,23 @@ impl ArchiveHistory {
             ("put" | "restore" | "move", Outcome::Done(_)) => self.written_for.contains(id),
             ("put", Outcome::Skipped { .. }) => guard.is_some(),
             ("delete", Outcome::Done(_)) => absent(),
-            // A recent write may be an insert, because the message may be a duplicate of another one.
+            // The delete may be skipped if the entity was written recently, because the message may be a duplicate of a
+            // message whose job is done.
             ("delete", Outcome::Skipped { .. }) => {
                 guard.is_some() || later.delivery || written_since()
             }
-            // A log does not show which job wrote the line of a version.
+            // A log does not show which job wrote a line.
             ("archive", Outcome::Done(_)) => archived() || (*table == EVENTS && absent()),
             ("archive", Outcome::Skipped { .. }) => {
-                // A log does not show what an earlier delivery appended.
+                // A log does not show whether an earlier delivery appended the line.
                 guard.is_some()
                     || absent()
                     || self.archived_for.contains_key(id)
                     || later.archive
                     || written_since()
                     || (*table == EVENTS && later.delivery)
-                    // An earlier delivery may have archived what existed before another job's copy, which was dated by
-                    // a worker's clock.
+                    // An earlier delivery may have archived the version that existed before another job's copy. A
+                    // worker's clock has dated that copy.
                     || (later.delivery && self.filed_since(&(String::from(*table), key.clone()), later.copied))
             }
             ("move", Outcome::Skipped { .. }) => {
@@ -644,12 +648,12 @@ impl ArchiveHistory {
                     || later.archive
             }
             (_, Outcome::Advanced { .. }) => true,
-            // No effect is defined for such a job.
+            // Such a job has no defined effect.
             _ => false,
         }
     }
 
-    /// Whether a document was written after `since`, or so shortly before it that a worker's clock may order them
+    /// Whether a document was written after `since`, or so shortly before that the clocks of workers may order them
     /// differently.
     fn filed_since(&self, address: &Address, since: Timestamp) -> bool {
         self.filed_at
@@ -657,7 +661,7 @@ impl ArchiveHistory {
             .is_some_and(|at| at.saturating_add(WORKERS_APART).is_ok_and(|at| at >= since))
     }
 
-    /// Checks the end state: archived entities are gone from their source, unless a job expired half-way.
+    /// Checks the end state: archived entities no longer exist in their source, unless a job expired half-way.
     pub(super) fn sources_are_deleted(&self, expired: &BTreeSet<Address>) -> Result<(), String> {
         for (address, known) in self
             .known
@@ -688,16 +692,16 @@ impl KnownEntity {
     }
 }
 
-/// Events after a job that explain why it was skipped.
+/// What happened after a job that explains why the job was skipped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaterEvents {
     pub(crate) delivery: bool,
     pub(crate) archive: bool,
-    /// When the job was enqueued, by the clock of the tables.
+    /// When the job was enqueued, by the clock of the table service.
     pub(crate) enqueued: Timestamp,
-    /// Earliest time at which a copy may have been written after that, given the services' clocks.
+    /// The earliest time at which a copy may have been written after `enqueued`, given the clocks of the services.
     pub(crate) copied: Timestamp,
-    /// There is a later job that removes the entity, or that writes one to its destination.
+    /// Whether a later job removes the entity, or writes an entity to its destination.
     pub(crate) moving: bool,
 }
 
@@ -705,12 +709,12 @@ struct SeenOperation<'a> {
     execution: &'a Execution<'a>,
     tick: u64,
     ledger: &'a mut Ledger,
-    /// The runs that the request may belong to.
+    /// The runs that may have sent the request.
     authors: Vec<Author>,
 }
 
 impl SeenOperation<'_> {
-    /// A run that the request may belong to and whose job matches.
+    /// Returns a run that may have sent the request, and whose job matches.
     fn author(&self, is_meant: impl Fn(&Author, &EntityJob) -> bool) -> Option<Author> {
         let meant = |author: &&Author| {
             History::job(self.ledger, &author.message).is_some_and(|asked| is_meant(author, asked))
@@ -737,7 +741,7 @@ pub(super) fn document_name(key: &EntityKey) -> String {
     format!("{}/{}.json", key.pk, key.rk)
 }
 
-/// Whether this is the name of a large value next to a document.
+/// Whether a blob or file with this name is a large value that is stored next to a document.
 pub(super) fn is_value(name: &str) -> bool {
     name.contains("%values/")
 }

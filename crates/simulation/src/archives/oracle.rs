@@ -1,5 +1,5 @@
-//! Computes the expected end state of the `archives` world from scratch, without the catalog, templates and patterns,
-//! and without the readers of documents, lines and pointers in production.
+//! Computes the expected end state of the `archives` world from scratch. It does not use the program's catalog,
+//! templates and patterns, or its readers of documents, lines and pointers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use evenkeel_model::{EdmValue, EntityKey, Row};
 
 type Found = BTreeMap<Item, (Address, Properties)>;
 
-/// Compares derived items, kept rows and archives with the entities and with their history.
+/// Compares derived items, archived rows and archives with the entities and their history.
 pub(crate) fn judge(
     seen: &FinalState,
     shape: ArchivesShape,
@@ -136,7 +136,7 @@ pub(crate) fn judge(
     Ok(judgement)
 }
 
-/// Checks a large value that a pointer refers to: it exists and matches the pointer.
+/// Checks that the large value of a pointer exists and matches the pointer.
 fn value(
     seen: &FinalState,
     history: &ArchiveHistory,
@@ -173,7 +173,7 @@ fn value(
     Ok(())
 }
 
-/// Reads blobs, files and the search index. Everything there must belong to an entity.
+/// Reads blobs, files and the search index. Each of these must belong to an entity.
 fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, String> {
     let mut found = Found::new();
     let documents = |of: &str| -> BTreeSet<String> {

@@ -1,5 +1,3 @@
-//! The client's script in the `archives` world.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,7 +22,7 @@ const VALUES: [&str; 4] = [
     "the first of the long values",
     "the second of the long values",
 ];
-/// The hours of events that carry their own time. Some are in the hour of the run.
+/// The hours of events that have their own time. Some are in the hour of the run.
 const HOURS: [&str; 3] = [
     "2026-11-18T11:10:00Z",
     "2026-11-18T11:50:00Z",
@@ -32,12 +30,12 @@ const HOURS: [&str; 3] = [
 ];
 const USERS: [&str; 2] = ["ada", "eve"];
 
-/// First version of the entities that are written to be archived at once. It is far above all others.
+/// First version of the entities that are written to be archived together. It is far above all other versions.
 const FIRST_HARVESTED: i64 = 1_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct SentContent {
-    /// The content is complete, so that other properties must be absent.
+    /// Whether the content is complete, so that all other properties must be absent.
     pub(super) whole: bool,
     pub(super) content: Content,
 }
@@ -75,7 +73,8 @@ fn constant(text: &str) -> evenkeel_model::Key {
     evenkeel_model::Key::new(text).expect("a key")
 }
 
-/// The initial entities. They are in the tables by date whose time ends during the run (`Attempts%Y%m%d%H`).
+/// The initial entities. They are in the tables by date whose retention time passes during the run
+/// (`Attempts%Y%m%d%H`).
 pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
     let attempts = OVER.into_iter().flat_map(|table| {
         USERS
@@ -97,7 +96,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
         .into_iter()
         .flat_map(|letter| (0..of_each).filter_map(move |n| key(letter, n)))
         .collect();
-    // Each kind of action is frequent in some seeds and absent in others. Some seeds have only one source.
+    // A kind of action is frequent in some seeds and absent in others. Some seeds use only one source.
     let mut weights: Vec<f64> = (0..10)
         .map(|_| {
             if draw.happens(0.25) {
@@ -109,7 +108,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
         .collect();
     weights[0] += 0.5;
     weights[4] += 0.5;
-    // Workers create the table of the hour. If none runs for hours, the client cannot write to that table.
+    // Workers create the table of the present hour. If no worker runs for hours, the client cannot write to that table.
     if !fault_plan.hazards.backlog.is_zero() {
         weights[8] = 0.0;
     }
@@ -157,7 +156,7 @@ impl ArchiveScript<'_> {
         }
     }
 
-    /// Archives every entity at once, several times, so that log lines are appended together.
+    /// Archives every entity at the same time, several times, so that log lines are appended together.
     fn archive_everything(&self, storm: Duration, steps: &mut Vec<ClientStep>) {
         let draw = self.draw;
         let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);

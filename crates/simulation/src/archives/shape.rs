@@ -10,19 +10,19 @@ use crate::fault_plan::{Draw, rng, seconds};
     reason = "each view is there or not, whatever the others are"
 )]
 pub(crate) struct ArchivesShape {
-    /// `Events` has a copy in its own partition.
+    /// Whether `Events` has a copy in its own partition.
     pub(super) kinds: bool,
-    /// `Papers` has a copy in another table.
+    /// Whether `Papers` has a copy in another table.
     pub(super) titles: bool,
     pub(super) found: bool,
     pub(super) large: bool,
-    /// Number of blobs per hour that lines are spread over.
+    /// Number of blobs per hour over which log lines are spread.
     pub(super) spread: u32,
-    /// Size at which a log begins a new blob.
+    /// Size of a blob after which a log continues in a new blob.
     pub(super) roll_at: u64,
-    /// Events carry their own time.
+    /// Whether events have their own time.
     pub(super) timed: bool,
-    /// Attempts are listed by user.
+    /// Whether attempts are listed by user.
     pub(super) by_user: bool,
     pub(super) kept_in: KeptIn,
     pub(super) keep: Duration,
@@ -36,7 +36,7 @@ pub(super) enum KeptIn {
     Folder,
 }
 
-/// Time between the end of the last hour and the start of the run.
+/// Time between the end of the previous hour and the start of the run.
 const SINCE_THE_HOUR: Duration = Duration::from_secs(400);
 
 impl ArchivesShape {
@@ -55,7 +55,7 @@ impl ArchivesShape {
             timed,
             by_user,
             kept_in: *draw.of(&[KeptIn::Nowhere, KeptIn::Container, KeptIn::Folder]),
-            // The time of the last hour's table ends during the storm.
+            // The retention time of the previous hour's table passes during the storm.
             keep: SINCE_THE_HOUR + seconds(draw.magnitude(2.0, storm.as_secs_f64())),
         }
     }

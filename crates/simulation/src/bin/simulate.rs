@@ -4,13 +4,13 @@
 //! simulate --seeds 10000             seeds 0 to 9999, on every core
 //! simulate --seed 4711 --trace       one seed, with its story
 //! simulate --seed 4711 --shrink      one failing seed, with the shortest story that can be found
-//! simulate --world patterns          another world; further ones are `archives` and `releases`
-//! simulate --faultless               no faults, so that nothing may be left to a recheck
-//! simulate --explore                 every interleaving of a tiny world, instead of seeds
-//! simulate --seed 4711 --cut 12.345:77   a script: a seed, and from 12.345 s on the random numbers of another one
+//! simulate --world patterns          another world: `patterns`, `archives` or `releases`
+//! simulate --faultless               no faults, so nothing may be left to a recheck
+//! simulate --explore                 every interleaving of a tiny world, and no seeds
+//! simulate --seed 4711 --cut 12.345:77   a script: after 12.345 s the random numbers come from seed 77
 //! simulate --seed 4711 --cut 12.345:0 --tails 200   200 scripts: possible continuations of the seed after 12.345 s
 //! simulate --scale                   primaries per second, within Azure's published limits
-//! simulate --scale --workers 1,4 --shards 4 --batch 100   the same for these combinations
+//! simulate --scale --workers 1,4 --shards 4 --batch 100   the throughput with these combinations
 //! simulate --scale --workers 1 --arrivals 333   time from a write to the end of its job, while a worker is busy
 //! ```
 //!
@@ -97,7 +97,7 @@ struct Args {
     /// Measurement: number of primaries. The default takes about 20 seconds of virtual time.
     #[arg(long, requires = "scale")]
     primaries: Option<usize>,
-    /// Measurement: partitions of their table.
+    /// Measurement: number of partitions of the primaries' table.
     #[arg(long, requires = "scale", default_value_t = 64)]
     partitions: usize,
     /// Measurement: one partition is hot, with a tenth of the jobs and 1,900 other entities per second.

@@ -1,5 +1,5 @@
-//! The exhaustive search: every interleaving of three workers, two messages and a client in a world of a few rows, with crashes,
-//! leases lost unnoticed, requests without an answer, and late requests.
+//! The exhaustive search: every interleaving of three workers, two messages and a client in a world of a few rows, with crashes, leases that
+//! end without the worker's knowledge, requests without an answer, and late requests.
 //!
 //! ```text
 //!   script ─▶ search: depth first over states ──▶ every state once; checked after every step, judged at every end
@@ -10,21 +10,21 @@
 //!
 //! # What is real
 //!
-//! [`Engine::execute`](evenkeel_engine::Engine), with everything that it does for a job or a recheck. While a run is executed, no
-//! clock moves and no random number is drawn, so that its next request depends only on the answers that it got. Each sequence of
-//! answers is therefore run once from the beginning, and the result is remembered. The worker around the engine is not real: a message
-//! is delivered, hidden, shown and deleted as the service would do it, and a lease may end at any moment.
+//! [`Engine::execute`](evenkeel_engine::Engine) is real, with everything that it does for a job or a recheck. During a run no clock moves and
+//! no random number is drawn, so the next request of a run depends only on the answers that the run got. Each sequence of answers is
+//! therefore executed once from the beginning, and the result is remembered. The worker around the engine is not real: the search delivers,
+//! hides, shows and deletes a message as the service would, and may end a lease at any moment.
 //!
 //! # What is counted
 //!
-//! An execution is one step out of one state: an executed request, a fault, a step of the client. States that were visited before are
-//! not continued. They are recognized by a 64-bit hash: with n states, the probability that two of them share a hash is about n² / 2⁶⁵,
-//! one in two million for ten million states. The number of complete interleavings, from the first step to the last, is counted, too.
+//! An execution is one step from one state: a request that is executed, a fault, or a step of the client. A state that was visited before is
+//! not continued. States are recognized by a 64-bit hash. With n states, the probability that two of them have the same hash is about
+//! n² / 2⁶⁵, one in 370,000 for ten million states. The number of complete interleavings, from the first step to the last, is counted, too.
 //!
 //! # Time
 //!
-//! Time stands still while a worker has a run. When no worker has one, half an hour may pass. Then requests that have not arrived are
-//! refused, and rechecks that were queued before become visible.
+//! Time stands still while a worker has a run. When no worker has a run, half an hour may pass (an era). Requests that have not arrived by
+//! then are refused, and rechecks that were queued before become visible.
 
 mod recorder;
 mod runs;

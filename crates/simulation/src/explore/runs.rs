@@ -25,12 +25,12 @@ use evenkeel_storage::{Clock, Stores};
 
 /// Maximum number of concurrent requests of one run.
 pub(super) const AT_ONCE: usize = 4;
-/// Less than the half hour of an era, so that a recheck is visible in the next era.
+/// Less than an era, which is half an hour, so that a recheck is visible in the next era.
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
 pub(super) type PendingAnswers = [Option<RequestAnswer>; AT_ONCE];
 
-/// A state of a run, in which it waits for answers or has ended. 0 means no run.
+/// Number of a state of a run, in which the run waits for answers or has ended. 0 means that there is no run.
 pub(super) type Point = u32;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(super) struct RunStart {
 
 struct RunNode {
     beginning: RunStart,
-    /// The previous point, and the answers given there.
+    /// The previous point of the run. `answers` were given there.
     before: Point,
     answers: PendingAnswers,
     open_requests: Vec<u32>,
@@ -97,13 +97,13 @@ impl Runs {
                 stores: Stores::new([(AccountName::main(), account)].into()),
                 catalog: Arc::clone(&catalog),
                 clock: Arc::clone(&clock),
-                // Rows need no random numbers.
+                // The random numbers do not matter, because the search has only rows.
                 rng: Arc::new(SeededRng::new(0)),
                 recheck_after: RECHECK_AFTER,
             });
             engine.sealing_by(Arc::clone(&secret))
         };
-        // A worker has the seal secret before its first run.
+        // A worker reads the seal secret before its first run.
         assert!(
             engine(elsewhere.clone())
                 .read_secret()
@@ -164,7 +164,7 @@ impl Runs {
         format!("{:?}", self.works[usize::from(work)].0)
     }
 
-    /// Number of known points. Each was found by running the real code.
+    /// Number of known points. Each was found by executing the real code.
     pub(super) const fn points(&self) -> usize {
         self.nodes.len() - 1
     }
@@ -203,7 +203,7 @@ impl Runs {
         point
     }
 
-    /// Runs the real code from its beginning to a new point.
+    /// Executes the real code from the beginning of the run to a new point.
     fn discover(&mut self, beginning: RunStart, before: Point, answers: PendingAnswers) -> Point {
         let mut course = Vec::new();
         if before > 0 {
@@ -314,7 +314,7 @@ impl Runs {
         number
     }
 
-    /// Whether the real code finds nothing to do for a primary in this state.
+    /// Whether the real code finds nothing to do for a primary in this state of the rows.
     pub(super) fn is_in_step(
         &mut self,
         primary: &Primary,

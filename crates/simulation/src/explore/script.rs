@@ -8,14 +8,14 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::{Entity, EntityKey, Job, job};
 use evenkeel_storage::{IfMatch, TableOperation};
 
-/// One search: the steps of a client, and the budget of faults.
+/// One search: the steps of a client, and the number of faults.
 #[derive(Debug, Clone, Copy)]
 pub struct Script {
     pub client: &'static str,
     pub wrong: &'static str,
     pub(super) steps: &'static [ScriptStep],
     pub(super) budget: Budget,
-    /// Whether there is a view of a view, so that rows derived from the employee are primaries, too.
+    /// Whether there is a view of a view. The rows derived from an employee are then primaries, too.
     chained: bool,
 }
 
@@ -23,7 +23,7 @@ impl Script {
     pub(super) fn shape(&self) -> Shape {
         Shape {
             chain: self.chained,
-            // With two passes there are enough rows already.
+            // With a view of a view there are enough rows already.
             apart: self.chained,
             ..Shape::default()
         }
@@ -53,7 +53,7 @@ pub(super) enum ScriptStep {
 
 use ScriptStep::{Delete, Manager, Put, Remove, Sync, Write};
 
-/// The client's steps. A message follows each change that it makes itself.
+/// The client's steps. After each change that the client makes itself, it sends a message.
 const STEPS: [(&str, &[ScriptStep]); 6] = [
     ("created, changed", &[Write("a"), Sync, Write("b"), Sync]),
     ("created, deleted", &[Write("a"), Sync, Remove, Sync]),
@@ -69,7 +69,7 @@ const STEPS: [(&str, &[ScriptStep]); 6] = [
     ("put twice by jobs", &[Put("a"), Put("b")]),
 ];
 
-/// Steps for a manager, whose row has a view of its own.
+/// Steps for an employee that is a manager, whose derived row has a view of its own.
 const CHAINED_STEPS: [(&str, &[ScriptStep]); 2] = [
     (
         "a manager created, renamed",
@@ -81,7 +81,7 @@ const CHAINED_STEPS: [(&str, &[ScriptStep]); 2] = [
     ),
 ];
 
-/// The budgets: crashes, leases, lost answers, late requests, and the maximum number of lost races.
+/// For each search, the number of crashes, lost leases, lost answers, late requests and lost races.
 const BUDGETS: [(&str, Budget); 7] = [
     ("nothing", budget(0, 0, 0, 0, 4)),
     ("a crash", budget(1, 0, 0, 0, 2)),
@@ -92,7 +92,7 @@ const BUDGETS: [(&str, Budget); 7] = [
     ("a lost lease and a late request", budget(0, 1, 0, 1, 1)),
 ];
 
-/// Number of budgets that are used with a view of a view. Two passes have many more states than one.
+/// How many of the budgets are used with a view of a view, whose searches have many more states.
 const CHAINED_BUDGETS: usize = 2;
 
 const fn budget(crashes: u8, leases: u8, silences: u8, late: u8, races: u8) -> Budget {
@@ -105,7 +105,7 @@ const fn budget(crashes: u8, leases: u8, silences: u8, late: u8, races: u8) -> B
     }
 }
 
-/// All searches: each list of steps with each budget.
+/// All searches: each list of steps, with each number of faults.
 pub fn scripts() -> impl Iterator<Item = Script> {
     let single = STEPS.into_iter().map(|steps| (steps, BUDGETS.len(), false));
     let chained = CHAINED_STEPS.map(|steps| (steps, CHAINED_BUDGETS, true));

@@ -1,5 +1,5 @@
-//! The search: depth first over all states, each once. The invariant is checked after every step, and the derived data
-//! at every end.
+//! The search visits each state once, depth first. It checks the invariant after every step, and the derived data at
+//! every end.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
@@ -18,7 +18,7 @@ use evenkeel_engine::Work;
 use evenkeel_storage::Rng as _;
 use evenkeel_storage::system::SeededRng;
 
-/// Rechecks that queue rechecks must come to an end. An era is half an hour.
+/// Last era (half an hour each) of a search. Rechecks that queue rechecks must come to an end before.
 const LAST_ERA: u8 = 12;
 
 #[derive(Debug, Clone, Default)]
@@ -29,10 +29,10 @@ pub struct SearchReport {
     pub complete: bool,
     /// Number of complete interleavings, if the search is complete.
     pub interleavings: f64,
-    /// Steps that were not continued, because they exceeded the script's budget of lost races.
+    /// Number of steps that were not continued, because they exceeded the script's number of lost races.
     pub cut: u64,
     pub ends: u64,
-    /// Points of runs, each found by running the real code.
+    /// Number of points of runs. Each was found by executing the real code.
     pub points: u64,
     pub longest: usize,
     /// The first violation, with the steps that led to it.
@@ -44,7 +44,7 @@ struct SearchFrame {
     hash: u64,
     moves: Vec<Move>,
     next: usize,
-    /// Complete interleavings from here on, as far as known.
+    /// Number of complete interleavings from this state, as far as they are known.
     ways: f64,
 }
 
@@ -52,15 +52,15 @@ struct Search {
     script: Script,
     runs: Runs,
     hasher: FixedState,
-    /// Every continued state, with the number of interleavings from it.
+    /// Every state that was continued, with the number of interleavings from that state.
     met: HashMap<u64, f64, FixedState>,
     rng: Option<SeededRng>,
     judged: HashSet<RowStates>,
     explored: SearchReport,
 }
 
-/// Searches a script completely, or up to `most` executions. A seed shuffles the order of the moves: if there is no
-/// time for all of them, many short searches visit more different states than one long search.
+/// Searches a script completely, or up to `most` executions. A seed shuffles the order of the moves. If there is no
+/// time for a complete search, many short searches with different seeds visit more states than one long search.
 pub fn explore(script: &Script, most: u64, seed: Option<u64>) -> SearchReport {
     let mut search = Search {
         script: *script,
@@ -249,7 +249,7 @@ impl Search {
         moves
     }
 
-    /// Makes a step. The error describes a violation.
+    /// Makes a step. An error describes a violation.
     fn make(&mut self, before: &SearchState, step: Move) -> Result<Option<SearchState>, String> {
         let mut state = *before;
         match step {
@@ -405,7 +405,7 @@ impl Search {
         }
     }
 
-    /// The invariant: every derived item that exists is listed or queued.
+    /// Checks the invariant: every derived item that exists is listed in a footprint or queued for a recheck.
     fn check(&self, state: &SearchState) -> Result<(), String> {
         let (derived, listed) = self.runs.registry.derived_and_listed(&state.row_states);
         if derived & !listed == 0 {

@@ -10,15 +10,15 @@ pub(super) const LATE: usize = 2;
 /// How often each fault may still occur.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct Budget {
-    /// Crashes of workers at any moment. Their request may still be in flight.
+    /// Crashes of workers at any moment. The request of a crashed worker may still be in flight.
     pub(super) crashes: u8,
-    /// Leases that end during a run without the worker's knowledge.
+    /// Leases that end during a run, without the worker's knowledge.
     pub(super) leases: u8,
-    /// Requests without an answer, executed or not.
+    /// Requests whose answer is lost, whether or not they are executed.
     pub(super) silences: u8,
-    /// Lost races, that is, failed conditions.
+    /// Writes that fail because their condition does not hold, as after a lost race.
     pub(super) races: u8,
-    /// Requests that arrive after their sender gave them up.
+    /// Requests that arrive after their sender has given up.
     pub(super) late: u8,
 }
 
@@ -30,16 +30,16 @@ pub(super) struct QueuedMessage {
     /// Dequeue count.
     pub(super) deliveries: u8,
     pub(super) enqueued: u8,
-    /// The era in which it becomes visible.
+    /// The era in which the message becomes visible.
     pub(super) from: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WorkerState {
-    /// The point of its run; 0 if it has none.
+    /// The point of the worker's run, or 0 if the worker has no run.
     pub(super) at: Point,
     pub(super) answers: PendingAnswers,
-    /// The slot of its message, or `NO_MESSAGE` if that was deleted.
+    /// The index of the worker's message, or `NO_MESSAGE` if the message was deleted.
     pub(super) mail: u8,
     pub(super) delivery: u8,
 }
@@ -50,7 +50,7 @@ pub(super) const IDLE: WorkerState = WorkerState {
     mail: 0,
     delivery: 0,
 };
-/// The message of a worker was deleted.
+/// Stands for a message that was deleted.
 pub(super) const NO_MESSAGE: u8 = u8::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,7 +58,7 @@ pub(super) struct SearchState {
     pub(super) row_states: RowStates,
     pub(super) mail: [QueuedMessage; MESSAGES],
     pub(super) workers: [WorkerState; WORKERS],
-    /// Requests in flight: 0 for none, else the number plus one.
+    /// Requests in flight: the number of the request plus one, or 0 for none.
     pub(super) late: [u32; LATE],
     pub(super) step: u8,
     pub(super) era: u8,
@@ -70,9 +70,9 @@ pub(super) enum RequestFate {
     Answered,
     AnswerLost,
     RequestLost,
-    /// In flight; the sender gives it up.
+    /// The request stays in flight, and its sender gives up.
     Late,
-    /// In flight; the sender crashes.
+    /// The request stays in flight, and its sender crashes.
     LateFromCrash,
 }
 
@@ -146,7 +146,7 @@ impl SearchState {
         };
     }
 
-    /// Deletes a message. A worker that still holds it has nothing to settle.
+    /// Deletes a message. A worker that still processes the message no longer settles it.
     pub(super) fn delete(&mut self, mail: u8) {
         self.mail[usize::from(mail)] = QueuedMessage::default();
         for worker in &mut self.workers {
@@ -162,7 +162,7 @@ impl SearchState {
         busy.mail != NO_MESSAGE && self.mail[usize::from(busy.mail)].deliveries == busy.delivery
     }
 
-    /// Sorts workers, messages and requests in flight, because states that differ only in their order are equivalent.
+    /// Sorts messages, workers and requests in flight, because states that differ only in their order are equivalent.
     pub(super) fn in_order(mut self) -> Self {
         for at in 1..MESSAGES {
             let mut at = at;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Executions per search in an ordinary test. `simulate --explore` completes the searches.
+/// Maximum number of executions per search in an ordinary test. `simulate --explore` completes the searches.
 const MOST: u64 = 3_000;
 
 fn search(client: &str, wrong: &str) -> Script {

@@ -1,5 +1,5 @@
-//! The tiny world: a few rows, and compact requests for the search. Every value that the program ever wrote has a
-//! number, so that a state is a few words and a step is a few comparisons.
+//! The tiny world: a few rows, and compact requests for the search. Every content that the program has ever written has
+//! a number, so that a state takes a few words and a step takes a few comparisons.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use evenkeel_storage::{ErrorClass, IfMatch, Missing, TableOperation};
 
 pub(super) const ROWS: usize = 6;
 
-/// One row. Its version rises with every write and never falls, so that no ETag occurs twice.
+/// The state of one row. Its version rises with every write and never falls, so that no ETag occurs twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct RowState {
-    /// Number of its content; 0 if the row is absent.
+    /// Number of the row's content, or 0 if the row is absent.
     pub(super) content: u16,
     pub(super) version: u8,
     pub(super) era: u8,
@@ -35,7 +35,7 @@ pub(super) enum ItemOp {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowWrite {
     row: u8,
-    /// Number of the new content; 0 deletes the row.
+    /// Number of the new content, or 0 to delete the row.
     content: u16,
     merges: bool,
     over: WriteCondition,
@@ -47,7 +47,7 @@ enum WriteCondition {
     Anything,
     Something,
     Version(u8),
-    /// An ETag of another row, or of none. It never matches.
+    /// The ETag of another row, or of no row. It never matches.
     Never,
 }
 
@@ -73,9 +73,9 @@ pub(super) enum WriteRefusal {
 #[derive(Debug, Default)]
 struct KnownContent {
     entity: Option<Entity>,
-    /// Whether it is a derived item.
+    /// Whether the content is a derived item.
     derived: bool,
-    /// The rows that it lists, if it is a footprint.
+    /// If the content is a footprint, the rows that it lists.
     lists: Rows,
 }
 
@@ -201,7 +201,7 @@ impl Registry {
             })
     }
 
-    /// Converts a request. `recheck` numbers the work of a recheck.
+    /// Converts a request to its compact form. `recheck` returns the number of a recheck.
     pub(super) fn item_op(
         &mut self,
         request: &StoreRequest,
@@ -336,7 +336,7 @@ impl Registry {
         })
     }
 
-    /// The answer as the program gets it.
+    /// Converts a compact answer to the answer that the program gets.
     pub(super) fn reply(
         &self,
         request: &StoreRequest,

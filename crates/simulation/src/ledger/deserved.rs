@@ -9,7 +9,7 @@ use crate::oracle::escaped;
 use evenkeel_account::{REFUSED, ROW_REFUSED};
 use evenkeel_engine::Recheck;
 
-/// Causes of a key conflict that do not occur in these worlds.
+/// Causes of key conflicts that cannot occur in these worlds.
 const NEVER_MET: [&str; 2] = ["a row that evenkeel did not write", "the list of view"];
 
 pub(crate) struct PoisonReport {
@@ -38,7 +38,7 @@ pub(crate) fn poison(text: &str) -> Result<PoisonReport, String> {
 }
 
 impl Ledger {
-    /// Records a poison message. The error describes a violation.
+    /// Records a poison message. An error describes a violation.
     pub(super) fn poisoned(
         &mut self,
         text: &str,
@@ -84,8 +84,8 @@ impl Ledger {
             ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => {
                 self.is_refused(expectation, &poison.body, history)
             }
-            // Either an earlier delivery has written and removed the staged content, or the condition of the put was
-            // not met in that delivery and is met now.
+            // The staged content is missing. An earlier delivery has written it and deleted the blob, or has deleted
+            // the blob because the condition of the put was not met then, although it is met now.
             (
                 "permanent",
                 Expectation::Job(EntityJob {
@@ -108,7 +108,7 @@ impl Ledger {
             ) if poison.error.contains("was not moved there by this job") => {
                 history.source_present_since(to, first)
             }
-            // The entity has large values, and its destination does not support them.
+            // The entity has large values, and the destination table does not support them.
             ("permanent", Expectation::Job(EntityJob { op: "move", .. }))
                 if poison.error.contains("no large_entity view has the table") =>
             {
@@ -138,7 +138,7 @@ impl Ledger {
         ))
     }
 
-    /// Whether the refused row belongs to the primary of a message, or to another one that wanted the same key.
+    /// Whether the refused row belongs to the primary of the message, or to another primary that wanted the same key.
     fn is_refused(&self, expectation: &Expectation, body: &str, history: &History) -> bool {
         let primary = match expectation {
             Expectation::Job(asked) => Some(asked.key.clone()),
@@ -151,7 +151,8 @@ impl Ledger {
             return false;
         };
         let copy = escaped(&format!("{}_{}", refused.pk, refused.rk));
-        // A contender is recorded before any write shows that it wants the key.
+        // The job may have recorded its employee as a contender for a key, before any observed write shows that the
+        // employee wants the key.
         let rival =
             matches!(expectation, Expectation::Job(asked) if history.writes_rival(asked, refused));
         key == *refused || key.rk.as_str() == copy || history.contested(&key) || rival

@@ -1,35 +1,37 @@
-//! Which writes a job may regard as older than itself, given the services' clocks.
+//! Which writes a job may regard as older than the job itself, given the clocks of the services.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Author, EntityJob, Expectation, JobCondition, Ledger};
 use crate::entry::LedgerEntry;
 
-/// Queues report times in whole seconds, rounded down. A worker must assume that a write in the second of the
-/// enqueueing was earlier.
+/// Queues report times in whole seconds, rounded down. So a write in the second in which a job was enqueued must count
+/// as earlier than the job.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 
-/// Tolerated difference between the clocks of two services, plus the second that queues cut off.
+/// The tolerated difference between the clocks of two services, plus the second that queues cut off.
 const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
 
-/// Maximum error of a worker's estimate of the clocks' difference right after its start. It has one answer of each
-/// service. The answer may have taken as long as a sender waits, and its time is in whole seconds.
+/// Maximum error of a worker's estimate of the difference between the clocks, right after the worker's start. It then
+/// has one answer of each service. An answer may have taken as long as a sender waits, and its time is in whole
+/// seconds.
 const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastWrite<'k> {
     pub(crate) etag: Option<&'k str>,
     pub(crate) at: Timestamp,
-    /// The message in its stamp.
+    /// The message that the job stamp names.
     pub(crate) by: Option<&'k str>,
-    /// When a client last merged into what that message's job had written. The stamp does not change, and identifies
-    /// only the job.
+    /// When a client last merged into the content that this message's job wrote. The stamp does not change, so it only
+    /// identifies the job.
     pub(crate) merged: Option<Timestamp>,
 }
 
 impl Ledger {
-    /// When a message was enqueued, compared with the time of a row. A first delivery allows for the certain difference
-    /// of the clocks, and acts. A redelivery also allows for the possible difference, and does not act.
+    /// When a message was enqueued, for a comparison with the time of a row. A first delivery subtracts the known
+    /// difference of the clocks, so that it acts if in doubt. A redelivery also subtracts the possible difference, so
+    /// that it does not act if in doubt.
     pub(super) fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
         let behind = self.clocks_apart.max(SignedDuration::ZERO);
         let unsure = if entry.deliveries.len() > 1 {
@@ -43,15 +45,15 @@ impl Ledger {
             .unwrap_or(entry.enqueued)
     }
 
-    /// Earliest time at which a copy may have been written after a message was enqueued, if services agree within ten
-    /// seconds.
+    /// The earliest time at which a copy may have been written after the message was enqueued, if the services agree
+    /// within ten seconds.
     pub(super) fn may_be_copied_after(&self, entry: &LedgerEntry) -> Timestamp {
         let before = self.enqueued_before(entry);
         before.saturating_sub(SERVICES_APART).unwrap_or(before)
     }
 
-    /// Whether a first delivery may take a write for one before its message was enqueued. The clock of the queues may
-    /// be ahead of that of the tables without the worker's knowledge.
+    /// Whether a first delivery may take this write for a write before the message was enqueued. The clock of the queue
+    /// service may be ahead of the clock of the table service, without the worker's knowledge.
     fn may_seem_before(&self, entry: &LedgerEntry, written: Timestamp) -> bool {
         let ahead = SignedDuration::ZERO
             .saturating_sub(self.clocks_apart)
@@ -62,9 +64,9 @@ impl Ledger {
             .is_ok_and(|since| written < since)
     }
 
-    /// Whether a delivery of a delete job may have deleted an employee, given its last write. Each delivery acts at
-    /// most once. A redelivery leaves later writes alone, except those of a job that was enqueued before it. All
-    /// deliveries leave alone what a client has merged in later, whoever wrote the rest.
+    /// Whether a delivery of a delete job may have deleted an employee, given the employee's last write. Each delivery
+    /// acts at most once. A redelivery leaves later writes alone, except the writes of a job that was enqueued before
+    /// it. All deliveries leave alone what a client has merged later, whoever wrote the rest.
     pub(crate) fn may_have_deleted(&self, author: &Author, last: LastWrite<'_>) -> bool {
         self.entry(&author.message).is_some_and(|entry| {
             let guarded = match &entry.expectation {
@@ -114,7 +116,8 @@ mod tests {
         Timestamp::from_millisecond(1_795_000_000_000 + millis).unwrap()
     }
 
-    /// A put enqueued at 90 s, and a delete of the same employee at 100 s. The queues' clock is `ahead` seconds ahead.
+    /// A put that was enqueued at 90 s, and a delete of the same employee at 100 s. The clock of the queue service is
+    /// `ahead` seconds ahead.
     fn ledger(ahead: i64) -> Ledger {
         let key = EntityKey::new("Sales", "1").unwrap();
         let mut ledger = Ledger {

@@ -1,5 +1,3 @@
-//! The catalog of the `patterns` world.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

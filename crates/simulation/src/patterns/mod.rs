@@ -3,15 +3,15 @@
 //! | view | source | target | |
 //! |---|---|---|---|
 //! | `by_last_name` | Employees | Lists | a list for each last name |
-//! | `by_last_name_near` | Employees | Employees | the same in the primaries' own partition |
+//! | `by_last_name_near` | Employees | Employees | a list for each last name, in the primaries' own partition |
 //! | `headcount` | Employees | Groups | totals of each department |
 //! | `by_skill` | Employees | `skilled` | a list in a blob for each skill |
-//! | `photos`, `former_photos` | Employees, FormerEmployees | `large`, `former-large` | large values, which a put brings or finds staged |
+//! | `photos`, `former_photos` | Employees, FormerEmployees | `large`, `former-large` | large values, which are in the put or staged before it |
 //! | `team_name` | Teams, or Employees | Employees | the name that a team sets on a range of employees, which may include the team |
-//! | `lead` | Employees | Employees | a property that one of these sets on the team in its partition |
+//! | `lead` | Employees | Employees | a property that one employee, the lead, sets on the team in the same partition |
 //!
-//! Employees and former employees may be wide. In some seeds jobs bring an encrypted property. Employees are archived, restored and moved
-//! to other keys. Meanwhile audits and backfills walk over whole tables.
+//! Employees and former employees may be wide. In some seeds, jobs write an encrypted property. Employees are archived, restored and moved to
+//! other keys, while audits and backfills process whole tables.
 
 mod catalog;
 mod oracle;

@@ -1,5 +1,5 @@
-//! Computes the expected end state of the `patterns` world from scratch, without the catalog, templates and patterns,
-//! and without the readers of lists, pointers and wide entities in production.
+//! Computes the expected end state of the `patterns` world from scratch. It does not use the program's catalog,
+//! templates and patterns, or its readers of lists, pointers and wide entities.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,9 @@ use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{EdmValue, Entity, EntityKey, Row};
 use evenkeel_storage::Blob;
 
-/// Deviations that are not the program's fault.
+/// Deviations from the expected state that are not the fault of the program.
 pub(crate) struct Excused<'a> {
-    /// Primaries of jobs that have expired, perhaps half-way.
+    /// Primaries whose jobs have expired, perhaps half-way.
     pub(crate) expired: BTreeSet<Address>,
     pub(crate) staged: BTreeSet<&'a str>,
     pub(crate) sent: &'a BTreeMap<i64, ExpectedValues>,
@@ -251,7 +251,8 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
     items
 }
 
-/// The blobs that a primary points to. Each must exist, belong to it, and match its pointer and what the client sent.
+/// The blobs to which a primary points. Checks that each exists, belongs to the primary, and matches its pointer and
+/// what the client sent.
 fn values(
     address: &Address,
     entity: &Entity,
@@ -321,7 +322,7 @@ fn values(
     Ok(items)
 }
 
-/// Checks that no blob is left over, such as one staged for a job that is done.
+/// Checks that no blob is left over, such as a blob that was staged for a job that is done.
 fn no_orphaned_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), String> {
     for (container, name) in seen.blobs.keys() {
         if container == STAGING && !excused.staged.contains(name.as_str()) {
@@ -349,7 +350,7 @@ fn led(
     Some(((ItemPlace::Row(table.clone(), team), set_part()), says))
 }
 
-/// Checks that every employee has the name of its team, if that sets one, and that no team sets its name on itself.
+/// Checks that every employee has the name of its team if the team sets one, and that no team sets its name on itself.
 fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
     let none = Vec::new();
     let rows = |table: &str| seen.tables.get(table).unwrap_or(&none);
@@ -366,7 +367,7 @@ fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
         let owner = row.entity.text("ek_owner_team_name");
         let right = match team {
             Some(team) => row.entity.text("Team") == team.entity.text("Name") && owner.is_some(),
-            // Only a team sets this property. Without a team it must be absent.
+            // Only a team sets this property, so without a team it must be absent.
             None => owner.is_none() && row.entity.get("Team").is_none(),
         };
         if !right {

@@ -1,5 +1,3 @@
-//! The client's script in the `patterns` world.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -19,7 +17,7 @@ use evenkeel_model::{BlobName, Entity, EntityKey, odata};
 
 const NAMES: [&str; 3] = ["King", "Byron", ""];
 const SKILLS: [&str; 3] = ["Rust", "C", ""];
-/// Values around the threshold: some are stored in blobs, others are not.
+/// Values around the threshold: some are stored in blobs, the others are not.
 const VALUES: [&str; 5] = [
     "",
     "",
@@ -27,20 +25,21 @@ const VALUES: [&str; 5] = [
     "the first of the values",
     "the second of the values",
 ];
-/// Lengths of a note that makes a member short or long, in lean and in fat periods.
+/// Possible lengths of a note in periods with short members, and in periods with long members.
 const NOTES: [[usize; 3]; 2] = [[1, 1, 1], [120, 300, 500]];
-/// Versions per lean or fat period.
+/// Number of versions per period.
 const TIMES: i64 = 8;
-/// Number of properties beyond those of one row. They come after `Version`, so that `Version` stays in the first row.
+/// Number of additional properties that do not fit into one row. Their names sort after `Version`, so that `Version`
+/// stays in the first row.
 const MANY: usize = 270;
-/// Versions of bursts begin after this, and end before those of recreated entities.
+/// The versions of bursts begin after this number, and end before the versions of recreated entities.
 const BURSTS: i64 = 700_000;
 pub(crate) const LARGE_PROPERTIES: [&str; 2] = ["Photo", "Resume"];
 
 /// The large values that a client has sent for an employee at one version.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ExpectedValues {
-    /// The values are complete, so that others must be absent.
+    /// Whether the values are complete, so that all other values must be absent.
     pub(super) whole: bool,
     pub(super) values: BTreeMap<&'static str, String>,
 }
@@ -114,7 +113,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
             .ok()
         })
         .collect();
-    // Each kind of action is frequent in some seeds and absent in others.
+    // A kind of action is frequent in some seeds and absent in others.
     let mut weights: Vec<f64> = (0..12)
         .map(|_| {
             if draw.happens(0.25) {
@@ -165,7 +164,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     }
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     if shape.has_teams_within() {
-        // A client that replaces or deletes a team removes the properties that its lead has set there.
+        // A client that replaces or deletes a team removes the properties that the team's lead has set on it.
         let told = steps.iter().filter_map(|step| match &step.action {
             ClientAction::Write(EMPLOYEES, Entity { key, .. })
             | ClientAction::Remove(EMPLOYEES, key)
@@ -195,7 +194,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     steps
 }
 
-/// Several changes of a team within seconds, each followed by a sync at once. Each burst has a department of its own,
+/// Several changes of a team within seconds, each directly followed by a sync. Each burst has its own department,
 /// because a later change would repair the damage of an earlier one.
 fn bursts(
     fault_plan: &FaultPlan,
@@ -206,7 +205,7 @@ fn bursts(
     let (mut steps, mut version) = (Vec::new(), BURSTS);
     for nth in 0..4 + draw.below(6) {
         let department = format!("Laboratory {nth}");
-        // Two employees make a transaction. A single one is written from its present state.
+        // Two employees are written in a transaction. A single employee would be written from its present state.
         let keys = ["12", "13", TEAM].map(|rk| EntityKey::new(department.as_str(), rk).ok());
         let [Some(one), Some(other), Some(team)] = keys else {
             continue;
@@ -297,7 +296,7 @@ impl EmployeeScript<'_> {
             })
         };
         match chosen(self.draw, self.weights) {
-            // The client of a wide table sends jobs instead.
+            // The client of a wide table does not write directly, but sends jobs.
             Some(1) if self.shape.wide => job("delete", None),
             Some(1) => ClientAction::Remove(EMPLOYEES, key),
             Some(2 | 9) => self.put(
@@ -415,7 +414,7 @@ impl EmployeeScript<'_> {
         })))
     }
 
-    /// A team that sets its name on some employees of its department, or is deleted.
+    /// Writes a team that sets its name on some employees of its department, or deletes the team.
     fn team(&self, near: &EntityKey, version: i64) -> ClientAction {
         let key = EntityKey {
             rk: near.rk.clone(),

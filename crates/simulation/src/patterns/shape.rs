@@ -12,28 +12,28 @@ use evenkeel_model::{Entity, EntityKey};
 )]
 pub(crate) struct PatternsShape {
     pub(super) lists: bool,
-    /// Employees are listed by last name in their own partition.
+    /// Whether employees are listed by last name in their own partition.
     pub(super) near: bool,
     pub(super) groups: bool,
     pub(super) skilled: bool,
     pub(super) large: bool,
     pub(super) wide: bool,
-    /// Teams set their names on their employees.
+    /// Whether teams set their names on their employees.
     pub(super) ranges: bool,
-    /// Teams are in the employees' partition. From one employee on, their range includes everybody, even the team
-    /// itself by its key. Their leads set their versions on them.
+    /// Whether teams are in the partition of their employees. The range of a team then includes every row key from its
+    /// prefix on, even the key of the team itself. The lead of a team sets a property on the team.
     pub(super) together: bool,
-    /// The lists by skill have their second definition, with other blobs.
+    /// Whether the lists by skill have their second definition, with other blobs.
     pub(super) anew: bool,
     pub(super) encrypted: bool,
     pub(super) restless: bool,
-    /// Some of their changes come in bursts of seconds.
+    /// Whether some of the changes of teams come in bursts of seconds.
     pub(super) bursts: bool,
     pub(crate) placement: Placement,
 }
 
 impl PatternsShape {
-    /// The client of a wide table sends jobs instead.
+    /// The client of a wide table does not write directly, but sends jobs.
     pub(crate) const fn has_clients_that_write(&self) -> bool {
         !self.wide
     }
@@ -41,7 +41,7 @@ impl PatternsShape {
     pub(crate) fn of(seed: u64) -> Self {
         let rng = rng(seed, 20);
         let draw = Draw(&rng);
-        // These two numbers are not used. They are drawn so that each seed still gives the same world as before.
+        // These two numbers are not used. They are drawn so that a seed gives the same world as before.
         let _ = (draw.below(3), draw.below(4));
         let [lists, near, groups, skilled, large, wide, ranges] =
             [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
@@ -87,7 +87,7 @@ impl PatternsShape {
         Self { ranges, ..self }
     }
 
-    /// Adds bursts of changes if teams are restless.
+    /// Adds bursts of changes if this seed has ranges and teams that change often.
     pub(crate) const fn with_bursts(self) -> Self {
         Self {
             bursts: self.restless && self.ranges,
@@ -110,7 +110,7 @@ impl PatternsShape {
         self.ranges
     }
 
-    /// Whether a team of its department covers an employee.
+    /// Whether an employee is in the range of a team of the same department.
     pub(crate) fn means(&self, team: &Entity, employee: &EntityKey) -> bool {
         let Some(prefix) = team.text("Prefix") else {
             return false;

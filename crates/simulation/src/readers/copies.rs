@@ -1,14 +1,15 @@
-//! What one reader has seen of copies: never a state that the primary did not have, and never an older one than before.
-//! Pure.
+//! What a reader has seen of copies. A copy must never show a state that its primary did not have, or an older state
+//! than before. This module does no I/O.
 
 use std::collections::BTreeMap;
 
 use evenkeel_model::EntityKey;
 
-/// A copy, and the primary that it names as its own.
+/// The view and key of a copy, and the primary that the copy names.
 pub(super) type SeenCopy = (&'static str, EntityKey, EntityKey);
 
-/// For each copy, the earliest state of its primary that it may still have, and the tick of the last read.
+/// For each copy, the index of the earliest state of the primary that the copy may still show, and the tick of the last
+/// read.
 #[derive(Debug, Default)]
 pub(super) struct SeenCopies(BTreeMap<SeenCopy, (usize, u64)>);
 
@@ -21,8 +22,8 @@ impl SeenCopies {
         self.0.remove(copy);
     }
 
-    /// Records a copy that was read from a tick on. `shown`: for each state of its primary, the oldest first, whether
-    /// the copy has it. The error describes a violation.
+    /// Records a copy that was read after the tick `asked`. `shown` has one flag for each state of the primary, from
+    /// the oldest: whether the copy equals that state. An error describes a violation.
     pub(super) fn see(
         &mut self,
         copy: SeenCopy,
@@ -56,7 +57,8 @@ mod tests {
     #[test]
     fn a_copy_shows_the_states_of_its_primary_in_order() {
         let mut seen = SeenCopies::default();
-        // Two equal states: the copy may have the first of them until it was seen with a later one.
+        // The primary had the same state twice. A copy with this state may be the earlier one, until a later state was
+        // seen.
         assert_eq!(seen.see(copy("1"), 1, &[true, false, true]), Ok(()));
         assert_eq!(seen.see(copy("1"), 2, &[false, true, false]), Ok(()));
         assert_eq!(

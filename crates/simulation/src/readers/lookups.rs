@@ -1,4 +1,5 @@
-//! Lookups by the values in views' keys: copies, the entities behind them, and both after `settled` answered yes.
+//! Lookups by the values in the keys of views. They read copies, the entities of these copies, and both after `settled`
+//! answered yes.
 
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ impl LookedUpIndex {
         }
     }
 
-    /// The terms that find the copy of an employee; `None` if it has none.
+    /// The terms that find the copy of an employee, or `None` if the employee has no copy.
     fn terms(self, key: &EntityKey, says: &Content) -> Option<Vec<String>> {
         let text = |name: &str| match says.get(name) {
             Some(EdmValue::String(text)) if !text.is_empty() => Some(format!("{name}={text}")),
@@ -62,7 +63,7 @@ impl LookedUpIndex {
 enum AskedFor {
     Copies,
     Entities,
-    /// Copies, after a question whether the primary is settled.
+    /// Reads copies after asking whether the primary is settled.
     SettledCopies,
 }
 
@@ -158,7 +159,7 @@ impl CompanyReaders {
         let unchanged = known.is_some_and(|known| {
             known.present && known.written.0 <= asked && known.content == says
         });
-        // The last of two writers has an address that both want.
+        // If the last writer of a key gets it, an employee may have lost its address to another one.
         let is_promised = told.is_some_and(|told| told.in_step)
             && unchanged
             && !(self.shape.last_writer && index == LookedUpIndex::Email);

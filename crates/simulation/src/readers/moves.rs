@@ -1,4 +1,4 @@
-//! Readers of moved entities. They read under one key, under the other, and under the first again.
+//! Readers of entities that are moved. They read one key, then the other, and then the first again.
 
 use std::sync::Arc;
 use std::time::Duration;

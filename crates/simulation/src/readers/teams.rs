@@ -1,5 +1,5 @@
-//! Readers who wait until a team is settled. Then every employee in its range must have its name, and no employee may
-//! have a former one.
+//! Readers who wait until a team is settled. Then every employee in the team's range must have the team's name, and no
+//! employee may have a former name.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl TeamReaders {
         let rng = self.shared_state.rng(PART + 5);
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
-        // A team that was deleted is settled when no employee has its name.
+        // A team that was deleted is settled when no employee has the team's name.
         let mut known = BTreeSet::new();
         for _ in 0..MOST {
             if over
@@ -84,8 +84,8 @@ impl TeamReaders {
                 .as_ref()
                 .filter(|team| self.shape.means(&team.entity, &row.entity.key));
             let name = name.and_then(|team| team.entity.text("Name"));
-            // An employee that a client or a job has just written gets the name by its own job, and has none until
-            // then.
+            // An employee whom a client or a job has just written has no team name until the employee's own job sets
+            // it.
             let is_told = row.entity.text("ek_owner_team_name").is_some();
             if is_told && row.entity.text("Team") != name && self.is_settled(&row).await? {
                 return Err(format!(
@@ -96,8 +96,8 @@ impl TeamReaders {
         Ok(())
     }
 
-    /// Whether an employee is settled and unchanged. One that has just returned from an archive or another key has the
-    /// old team name until its own job has run.
+    /// Whether an employee is settled and unchanged. An employee that has just returned from an archive or from another
+    /// key has the old team name until its own job has run.
     async fn is_settled(&self, row: &Row) -> Result<bool, String> {
         let told = self
             .client

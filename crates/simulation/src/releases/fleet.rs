@@ -1,5 +1,5 @@
-//! A worker as the daemon runs it: it is started, watched, notified of other configurations, and drained if another
-//! catalog is recorded.
+//! A worker as the daemon runs it. It is started, watched and notified of other configurations, and it drains if
+//! another catalog is recorded.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -110,7 +110,7 @@ enum PreviousTerm {
     Refusal,
 }
 
-/// The host of a worker, whose folder contains a release.
+/// The host of a worker. The host's folder contains a release.
 struct ReleaseHost<'a> {
     fleet: &'a WorkerFleet,
     setup: &'a WorkerSetup,
@@ -119,7 +119,7 @@ struct ReleaseHost<'a> {
     release: Mutex<(Option<usize>, usize)>,
     slot: Option<usize>,
     mode: Mode,
-    /// Times of notices about another configuration, the next one last.
+    /// Times at which the worker is notified of another configuration. The next one is the last element.
     notices: Mutex<Vec<Duration>>,
     was: Mutex<PreviousTerm>,
 }
@@ -182,7 +182,7 @@ impl Host for ReleaseHost<'_> {
                 if self.replace_previous(PreviousTerm::Refusal) == PreviousTerm::Start {
                     shared_state.see(RareEvent::StartRefused);
                 }
-                // From now on it only polls the record.
+                // From now on the worker receives no messages, and only polls the record of the catalog.
                 shared_state.set_receiving_stopped(caller, Some(shared_state.elapsed()));
                 self.say(format_args!("finds that another catalog is recorded"));
             }

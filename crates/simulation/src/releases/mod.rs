@@ -1,4 +1,5 @@
-//! The `releases` world: an operator and a running fleet. Its entities are those of the company or the patterns; its catalog changes.
+//! The `releases` world: an operator, and workers that keep running. It has the entities of the company or of the patterns, and a catalog that
+//! changes.
 //!
 //! ```text
 //!   operator   migrate up 1 ─▶ backfills ············ migrate up --retire 2 ─▶ backfills
@@ -6,13 +7,13 @@
 //!   worker 2   ── 0 ─────────── 0, stale ─▶ drains ─▶ 1 ──┤SIGTERM├── refused to start ─▶ 2
 //! ```
 //!
-//! A *release* is a catalog in which views were added, retired, brought back or redefined. Each host gets it at its own time, before or
-//! after the operator migrates, and its worker is notified by SIGHUP, by a restart, or not at all. Sources, targets, archives and
-//! footprints are distributed over two accounts, each with its own faults and its own clock. In some seeds one account refuses everything
-//! for a long time. In half of the seeds the items of some views are spread over both accounts, and releases add and remove accounts.
+//! A *release* is a catalog in which views were added, retired, brought back or redefined. Each host gets a release at its own time, before or
+//! after the operator migrates. Its worker is notified by SIGHUP, by a restart, or not at all. Sources, targets, archives and footprints are
+//! distributed over two accounts, each with its own faults and its own clock. In some seeds one account refuses everything for a long time. In
+//! half of the seeds the items of some views are spread over both accounts, and releases add and remove accounts.
 //!
-//! In addition to the checks of the other worlds, everything must match the last catalog at the end, whichever worker wrote it under
-//! whichever catalog; the last catalog must be recorded; and workers may only add to the record.
+//! In addition to the checks of the other worlds, three conditions must hold at the end. Everything matches the last catalog, whichever worker
+//! wrote it under whichever catalog. The last catalog is recorded. Workers have only added to the record.
 
 mod fleet;
 mod operator;

@@ -1,4 +1,4 @@
-//! The operator: migrates to each release in turn, under any faults, and backfills whole tables.
+//! The operator migrates to one release after the other, under any faults, and backfills whole tables.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_rollout::migrations::{AcceptedLosses, Consent, MigrationError, Migrator};
 use evenkeel_storage::Stores;
 
-/// After this many tries the operator waits for the end of the faults.
+/// Number of tries, after which the operator waits for the end of the faults.
 const TRIES: u64 = 40;
 
 impl SimulationRun {
@@ -32,8 +32,8 @@ impl SimulationRun {
         for (to, at) in (1..).zip(&releases.migrates) {
             sleep(at.saturating_sub(self.shared_state.elapsed())).await;
             if to == 1 && !releases.founded {
-                // Any worker may add a view that was never recorded, even a worker with an older catalog than one
-                // without the view.
+                // Any worker may record a view that was never recorded. This includes a worker whose catalog is older
+                // than a catalog without the view.
                 self.fleet.migrate(0).await;
             }
             self.fleet.migrate(to).await;
@@ -61,7 +61,7 @@ impl SimulationRun {
 }
 
 impl WorkerFleet {
-    /// Records the first catalog, if the seed does this in advance.
+    /// Records the first catalog before the run, if the seed requires this.
     pub(crate) async fn found(&self, policies: &FaultPolicies) {
         if self
             .releases
@@ -75,7 +75,7 @@ impl WorkerFleet {
         }
     }
 
-    /// The recorded catalog at the end. The error describes a deviation.
+    /// The recorded catalog at the end. An error describes a deviation.
     pub(crate) async fn recorded(&self, stores: &Stores) -> Result<Arc<Catalog>, String> {
         let Some(releases) = &self.releases else {
             return Ok(Arc::clone(&self.catalog));
@@ -96,7 +96,7 @@ impl WorkerFleet {
         Ok(Arc::new(catalog))
     }
 
-    /// Migrates to a release. An interrupted migration is started again.
+    /// Migrates to a release. If the migration is interrupted, starts it again.
     async fn migrate(&self, to: usize) {
         let Some(releases) = &self.releases else {
             return;
@@ -171,7 +171,7 @@ impl WorkerFleet {
             .releases
             .as_ref()
             .map_or(&self.catalog, |releases| &releases.catalogs[to]);
-        // The changes of views are random and may well lose items.
+        // The changes of views are random, so losing items is accepted.
         let migrator = Migrator::new(
             stores.clone(),
             &self.settings(),

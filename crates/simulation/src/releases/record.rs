@@ -1,4 +1,4 @@
-//! Watches the record of the catalog: workers add to it and remove nothing.
+//! Watches the record of the catalog. Workers may add to the record, but must remove nothing.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(crate) struct KnownRecord {
 }
 
 impl KnownRecord {
-    /// Records the changes of one operation. The error describes a violation.
+    /// Records the changes of one operation. An error describes a violation.
     pub(crate) fn record_changes(&mut self, execution: &Execution<'_>) -> Result<(), String> {
         for change in execution.changes {
             let ObservedChange::Row { table, key, row } = change else {

@@ -1,5 +1,5 @@
-//! A release in the busiest hour: clients make most of their changes around it, while one host cannot reach the record,
-//! or is slow, and the others are reloaded.
+//! A release in the busiest hour. Clients make most of their changes around the migration. Meanwhile one host cannot
+//! reach the record of the catalog, or is slow, and the other hosts are reloaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::hosts::{HostSpell, HostTrouble};
 use evenkeel_model::catalog::Catalog;
 
 const RECORD: FaultScope = FaultScope::Partition("EvenkeelMigrations", "catalog");
-/// How long before and after the migration clients are busy, in seconds.
+/// How long clients are busy before and after the migration, in seconds.
 const BUSY: (f64, f64) = (5.0, 90.0);
 
 impl Releases {
-    /// In a share of the seeds, makes clients busy around a migration, mostly the last one, and one host faulty at that
+    /// In some seeds, makes clients busy around a migration (usually the last one), and makes one host faulty at that
     /// time.
     pub(crate) fn rush(
         &mut self,
@@ -38,14 +38,14 @@ impl Releases {
         if draw.happens(0.7) {
             main.settings.poll.max = Duration::from_secs(1);
         }
-        // A later release would backfill everything again.
+        // The last release is preferred, because a later release would backfill everything again.
         let nth = if draw.happens(0.8) {
             self.migrates.len() - 1
         } else {
             draw.below(self.migrates.len())
         };
         let (at, troubled) = (self.migrates[nth], draw.below(main.workers));
-        // A running worker can adopt a catalog that only adds.
+        // A running worker can adopt a catalog that only adds views.
         let grows = grows(&self.catalogs[nth], &self.catalogs[nth + 1]);
         let is_cut = draw.happens(if grows { 0.5 } else { 0.75 });
         if is_cut {
@@ -55,7 +55,7 @@ impl Releases {
                 OutageKind::Busy,
                 OutageKind::Silent,
             ]);
-            // Shortly after this host's last read of the record.
+            // The fault begins shortly after this host has last read the record.
             let start = at.saturating_sub(seconds(draw.0.between(1.0, 5.0)));
             let during = start..start + seconds(draw.magnitude(15.0, 300.0));
             main.hosts.push(HostSpell {
@@ -87,7 +87,8 @@ impl Releases {
         abroad.hosts.clone_from(&main.hosts);
         for slot in (0..self.arrives.len()).filter(|slot| *slot != troubled) {
             let off = seconds(draw.magnitude(0.02, 2.0));
-            // A catalog that does not only add is adopted after it was recorded and noticed.
+            // If the catalog does more than add views, a worker can adopt it only after the operator has recorded it
+            // and the worker has noticed that.
             self.reload(
                 slot,
                 nth,
@@ -144,14 +145,14 @@ fn grows(from: &Catalog, to: &Catalog) -> bool {
     same_views && from.tables == to.tables && from.spread == to.spread
 }
 
-/// Moves a share of the client's actions to the time around a moment.
+/// Moves a share of the client's actions to the time around `at`.
 fn crowd(
     draw: &Draw<'_>,
     (at, around): (Duration, [(f64, f64); 2]),
     share: f64,
     steps: &mut [ClientStep],
 ) {
-    // Messages follow the changes of departments in order.
+    // The changes of departments are not moved, because their messages must follow them in order.
     let fixed: BTreeSet<usize> = steps
         .iter()
         .filter(|step| is_about_departments(&step.action))

@@ -14,14 +14,14 @@ use evenkeel_model::catalog::{
 
 const MOST: usize = 4;
 
-/// Share of the seeds with many employees for one key of the last writer.
+/// Share of the seeds with many employees who want one key of a view in which the last writer wins.
 const CROWDED: f64 = 0.06;
 
-/// Share of the seeds in which a release falls into the busiest hour.
+/// Share of the seeds in which a release is made in the busiest hour.
 const RUSHES: f64 = 0.5;
-/// Share of these in which the last release only adds a view.
+/// Share of the seeds with a rush in which the last release only adds a view.
 const GROWS: f64 = 0.6;
-/// Share of the seeds with patterns whose last release only adds ranges.
+/// Share of the seeds with patterns in which the last release only adds ranges.
 const RANGED: f64 = 0.3;
 
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,8 @@ enum Release {
 }
 
 impl Release {
-    /// The views that are added and retired, and finally whether others have their second definitions.
+    /// Flags for the views that are added and retired, and finally the flag that gives some views their second
+    /// definition.
     fn parts(&mut self) -> Vec<&mut bool> {
         match self {
             Self::Company(shape) => {
@@ -117,7 +118,7 @@ impl Release {
         self
     }
 
-    /// The next release. Half of them only add.
+    /// Returns the next release. Half of the releases only add views.
     fn changed(mut self, draw: &Draw<'_>) -> Self {
         let adds = draw.happens(0.5);
         for _ in 0..=draw.below(2) {
@@ -218,7 +219,7 @@ impl ReleasesShape {
     }
 }
 
-/// Adds ranges in the last release only, if its entities are those of the patterns, and makes teams restless.
+/// If the entities are those of the patterns, adds ranges in the last release only, and lets teams change often.
 fn add_ranges(releases: &mut [Release; MOST], count: usize) {
     for nth in 0..count {
         if let Release::Patterns(shape) = releases[nth]
@@ -239,8 +240,8 @@ fn add_ranges(releases: &mut [Release; MOST], count: usize) {
     }
 }
 
-/// In half of the seeds items are spread over both accounts, from the first release or a later one on, and accounts are
-/// added and removed.
+/// In half of the seeds, items are spread over both accounts, from the first release or a later one on. Releases add
+/// and remove accounts.
 fn place(releases: &mut [Release; MOST], seed: u64) {
     let rng = rng(seed, 55);
     let draw = Draw(&rng);

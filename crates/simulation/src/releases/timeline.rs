@@ -1,4 +1,4 @@
-//! When each catalog is valid at each place, and how workers are notified.
+//! When each host gets each catalog, when the operator migrates, and how workers are notified.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ const NONE: usize = usize::MAX;
 pub(super) enum ConfigNotice {
     Hangup,
     Restart,
-    /// It is not notified, and keeps its configuration until it ends.
+    /// The worker is not notified, and keeps its configuration until it ends.
     Nothing,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct Releases {
     pub(super) catalogs: Vec<Arc<Catalog>>,
     /// Whether the first catalog is recorded before the first worker starts.
     pub(super) founded: bool,
-    /// When the operator migrates to each catalog after the first.
+    /// The times at which the operator migrates to the second and each further catalog.
     pub(super) migrates: Vec<Duration>,
-    /// When each host gets each catalog after the first.
+    /// The times at which each host gets the second and each further catalog.
     pub(super) arrives: [Vec<(Duration, ConfigNotice)>; HOSTS],
     /// How long a worker waits if its catalog is not the recorded one.
     pub(super) patience: Duration,
@@ -35,7 +35,7 @@ pub(crate) struct Releases {
 }
 
 impl Releases {
-    /// The releases of a seed. Most are recorded in the middle of the client's script.
+    /// The releases of a seed. Most of them are recorded in the middle of the client's script.
     pub(crate) fn of(
         seed: u64,
         fault_plan: &FaultPlan,
@@ -97,7 +97,7 @@ impl Releases {
         self.migrated.store(to, Ordering::Relaxed);
     }
 
-    /// The catalog in a host's configuration, at most one ahead of the operator.
+    /// The catalog in the configuration of a host. It is at most one ahead of the operator.
     pub(crate) fn configured(&self, slot: usize, now: Duration) -> usize {
         let arrived = self
             .arrives
@@ -129,7 +129,7 @@ impl Releases {
     }
 }
 
-/// When the operator migrates: mostly while the client is busy.
+/// A time at which the operator migrates, usually while the client is busy.
 fn moment(draw: &Draw<'_>, fault_plan: &FaultPlan, steps: &[ClientStep]) -> Duration {
     if steps.is_empty() || draw.happens(0.25) {
         return draw.moment(fault_plan.storm);

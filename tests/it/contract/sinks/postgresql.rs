@@ -21,7 +21,7 @@ async fn errors_of_postgresql_are_classified() {
 
     // The owner has altered the columns. The error must not contain the value.
     admin("ALTER TABLE people ALTER COLUMN name TYPE integer USING 1");
-    // First with the columns as they were, then with the columns that were read again.
+    // The first write uses the cached column types, and the second uses the types that were read again.
     for code in ["42804", "22P02"] {
         let (class, text) = ends(sink.as_ref(), write("a", "secret name"))
             .await
@@ -81,8 +81,8 @@ async fn errors_of_postgresql_are_classified() {
         "DROP TABLE people",
     ] {
         admin(lost);
-        // The whole request fails if the database reports it, and a single document if the columns had been read
-        // before.
+        // If the database reports the missing table, the whole request fails. If the columns were read before, only the
+        // document fails.
         let error = match sink.write(&people(), &[write("a", "Ada")]).await {
             Ok(mut written) => written.remove(0).unwrap_err(),
             Err(error) => error,
@@ -171,8 +171,8 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
             [code, code]
         );
     }
-    // Each of several documents has its own error, and those after it are written. If statements take too long, the
-    // later documents are not tried and have not failed.
+    // Each document of a batch has its own error. After a lock timeout (55P03) the remaining documents are still written. After a statement timeout
+    // (57014) the remaining documents are not tried, which is not an error of theirs.
     let own = |code: &str| Err((transient, Some(code.to_owned())));
     for (version, code, last) in [(9, "55P03", Ok(())), (10, "57014", own("NotTried"))] {
         hold("< ''c''", code);
@@ -352,8 +352,8 @@ async fn a_password_goes_over_tls_to_the_server_of_the_certificate_alone() {
     sink.define(&people(), &columns()).await.unwrap();
     assert_eq!(ends(sink.as_ref(), write("a", "Ada")).await, Ok(()));
 
-    // The password is not sent if the certificate is from another authority. It is not sent without TLS either, because
-    // this server refuses such a connection.
+    // The password is not sent if the certificate is from another authority. It is not sent without TLS either: this server refuses a connection
+    // without TLS before it asks for a password.
     for settings in [settings(None, true), settings(None, false)] {
         let (class, text) = ends(open_database(settings).as_ref(), write("a", "Ada"))
             .await

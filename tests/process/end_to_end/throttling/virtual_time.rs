@@ -1,5 +1,5 @@
-//! One partition answers 503 for ten whole minutes in virtual time: the worker, the protocol and the decorators of stores on a simulated
-//! account whose fault policy refuses one partition.
+//! One partition answers 503 for ten minutes of virtual time. The worker, the protocol and the decorators of stores run
+//! on a simulated account, which refuses requests for this partition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Rng for SeededNumbers {
     }
 }
 
-/// Every request takes 5 ms. One partition of the employees is busy until this time.
+/// Every request takes 5 ms. One partition of the employees answers 503 until this time.
 struct OneBusyPartition {
     clock: Arc<PausedClock>,
     until: Duration,
