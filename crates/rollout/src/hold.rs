@@ -19,11 +19,11 @@ pub struct RecordHold {
     /// At the generations of the record at the start of the command.
     catalog: Arc<Catalog>,
     clock: Arc<dyn Clock>,
-    last: Mutex<LastLook>,
+    last: Mutex<LastCheck>,
 }
 
 /// The last read that found the catalog recorded.
-struct LastLook {
+struct LastCheck {
     version: Option<ETag>,
     /// Start of the read (monotonic); `None` before the first.
     begun: Option<Duration>,
@@ -40,7 +40,7 @@ impl RecordHold {
             migrator,
             catalog,
             clock,
-            last: Mutex::new(LastLook {
+            last: Mutex::new(LastCheck {
                 version,
                 begun: None,
             }),

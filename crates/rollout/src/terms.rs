@@ -289,7 +289,7 @@ mod tests {
             up(&migrator(&self.world, &catalog(views))).await;
         }
 
-        fn say(&self, what: impl Into<String>) {
+        fn record(&self, what: impl Into<String>) {
             self.story.lock().unwrap().push_back(what.into());
             self.happened.notify_one();
         }
@@ -341,7 +341,7 @@ mod tests {
         }
 
         fn notice(&self, notice: Notice<'_>) {
-            self.say(format!("{notice:?}"));
+            self.record(format!("{notice:?}"));
         }
 
         async fn work(
@@ -350,9 +350,9 @@ mod tests {
             stop: &CancellationToken,
         ) -> anyhow::Result<RunReport> {
             let catalog = current.engine().catalog();
-            self.say(format!("{} views", catalog.views.len()));
+            self.record(format!("{} views", catalog.views.len()));
             stop.cancelled().await;
-            self.say("drained");
+            self.record("drained");
             Ok(RunReport::default())
         }
     }

@@ -376,11 +376,11 @@ async fn the_next_pass_of_the_newer_catalog_writes_rows_that_the_older_one_does_
         } else {
             newer.execute(&sync, &house.delivery(1)).await.unwrap();
         }
-        let says = house
+        let mails = house
             .of_all("Bykey", |entity| entity.text("Mail").unwrap().to_owned())
             .await;
         assert_eq!(
-            says,
+            mails,
             BTreeSet::from(["second".to_owned()]),
             "backfilled: {backfilled}"
         );
@@ -698,7 +698,7 @@ impl Clock for Ahead {
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_catalog_cannot_be_confirmed_is_withheld_and_frees_its_slot() {
     let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
-    for (job, engine_asks) in [
+    for (job, engine_checks) in [
         (put("1", "new"), true),
         (put("1", "new"), false),
         (backfill, true),
@@ -712,7 +712,7 @@ async fn a_run_whose_catalog_cannot_be_confirmed_is_withheld_and_frees_its_slot(
         let declared = catalog(&[("name", "{Name}")]);
         let on_record = house.recorded(&declared).await;
         let current = house.current(&on_record, &declared, &clock);
-        if !engine_asks {
+        if !engine_checks {
             // If the primary is in step already, the pass does not check the lease.
             current.execute(&job, &house.delivery(1)).await.unwrap();
         }
