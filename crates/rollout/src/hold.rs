@@ -47,7 +47,7 @@ impl RecordHold {
         }
     }
 
-    async fn look(&self) -> Result<bool, MigrationError> {
+    async fn check(&self) -> Result<bool, MigrationError> {
         let mut last = self.last.lock().await;
         let now = self.clock.monotonic();
         if last
@@ -81,7 +81,7 @@ impl RecordHold {
 #[async_trait]
 impl CatalogHold for RecordHold {
     async fn holds(&self) -> Result<bool, Unread> {
-        Ok(self.look().await?)
+        Ok(self.check().await?)
     }
 }
 

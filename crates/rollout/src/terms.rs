@@ -114,13 +114,13 @@ async fn wait_for_recorded(
             }
             Err(refusal) => refusal,
         };
-        let patience = match mode {
+        let longest = match mode {
             Mode::Forever => context.settings.migrate.outdated_exit_after,
             Mode::UntilIdle { .. } => return Err(refusal),
         };
         host.notice(Notice::Refused);
         let now = context.clock.monotonic();
-        let left = (*since.get_or_insert(now) + patience).saturating_sub(now);
+        let left = (*since.get_or_insert(now) + longest).saturating_sub(now);
         if left.is_zero() {
             return Err(CatalogNotRecorded(refusal).into());
         }

@@ -124,7 +124,7 @@ impl House {
         }))
     }
 
-    async fn look(&self, current: &CurrentCatalog) {
+    async fn check(&self, current: &CurrentCatalog) {
         let (migrator, rng) = (
             migrator(&self.world, current.engine().catalog()),
             SeededRng::new(1),
@@ -135,7 +135,7 @@ impl House {
             clock: self.clock.as_ref(),
             rng: &rng,
         };
-        watch.look().await.unwrap();
+        watch.check().await.unwrap();
     }
 
     /// Records the catalog with one more view.
@@ -230,7 +230,7 @@ impl House {
         let watching = async {
             loop {
                 current.lease().read_requested().await;
-                self.look(current).await;
+                self.check(current).await;
             }
         };
         tokio::select! {
@@ -418,12 +418,12 @@ async fn jobs_about_whole_tables_wait_for_older_workers_and_do_not_run_on_them()
 
     // A record made before the job was sent is known before the job begins, however fresh the lease is.
     tokio::time::advance(Duration::from_secs(1)).await;
-    let looked = async {
+    let revoked = async {
         current.lease().read_requested().await;
         current.lease().revoke(3);
     };
     let delivery = house.delivery(1);
-    let (ended, ()) = tokio::join!(current.execute(&backfill, &delivery), looked);
+    let (ended, ()) = tokio::join!(current.execute(&backfill, &delivery), revoked);
     assert_eq!(ended.unwrap_err().class, FailureClass::OutdatedCatalog);
 }
 
@@ -525,14 +525,14 @@ async fn a_recreated_record_with_the_same_number_is_recognised() {
         );
     };
     lost().await;
-    house.look(&current).await;
+    house.check(&current).await;
     assert_eq!(current.lease().newer(), None, "nothing is recorded");
     for (views, newer) in [
         ([("name", "{Name}")], None),
         ([("mail", "{Mail}")], Some(1)),
     ] {
         assert_eq!(house.recorded(&catalog(&views)).await.record.generation, 1);
-        house.look(&current).await;
+        house.check(&current).await;
         assert_eq!(current.lease().newer(), newer, "{views:?} are recorded");
         lost().await;
     }
@@ -549,7 +549,7 @@ async fn a_record_at_later_generations_needs_another_worker_and_one_at_earlier_o
     // The view is removed and restored between two reads.
     house.recorded(&catalog(&one)).await;
     let back = house.recorded(&catalog(&both)).await;
-    house.look(&before).await;
+    house.check(&before).await;
     assert_eq!(before.lease().newer(), Some(back.record.generation));
     let declared = catalog(&both);
     let after = CurrentCatalog::begin(
@@ -572,7 +572,7 @@ async fn a_record_at_later_generations_needs_another_worker_and_one_at_earlier_o
     let tables = house.world.account().tables;
     assert!(tables.delete_table(&migrations).await.unwrap());
     let anew = house.recorded(&declared).await;
-    house.look(&after).await;
+    house.check(&after).await;
     assert_eq!(after.lease().newer(), None);
     assert_eq!(
         after.lease().time_until_older_workers_end(),

@@ -92,7 +92,7 @@ impl Migrator {
 
     /// Applied migrations and pending changes. Only reads.
     pub async fn status(&self) -> Result<MigrationStatus, MigrationError> {
-        let state = state::look(&self.stores, &self.needs).await?;
+        let state = state::read_state(&self.stores, &self.needs).await?;
         let pending = plan::plan(
             &self.migrations,
             &self.needs,
@@ -193,7 +193,7 @@ impl Migrator {
         let mut unconfirmed: Vec<ViewChange> = Vec::new();
         let mut sampled = None;
         for _ in 0..ROUNDS {
-            let state = state::look(&self.stores, &self.needs).await?;
+            let state = state::read_state(&self.stores, &self.needs).await?;
             // The views are recorded after all: the answer was lost, or another process recorded them.
             let recorded = unconfirmed
                 .drain(..)
