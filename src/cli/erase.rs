@@ -148,7 +148,7 @@ pub async fn erase(
         logs,
         skipped,
         left,
-        second_looks,
+        rechecks_until,
         ..
     } = erasure;
     let mut rest = match (ended, skipped) {
@@ -179,7 +179,7 @@ pub async fn erase(
         hidden: 0,
         left: RemainingMessages::default(),
         erasing,
-        rechecks_until: second_looks,
+        rechecks_until,
         incomplete: None,
     };
     if rest.is_none() {
