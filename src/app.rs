@@ -1,12 +1,12 @@
-//! Composition of the program: parses the command line, reads the configuration, opens the stores and gives each command
-//! its context. This is the only place that names adapters.
+//! Composes the program: parses the command line, reads the configuration, opens the stores and
+//! gives each command its context. This is the only module that uses adapters.
 //!
 //! ```text
 //!   arguments ─▶ configuration ─▶ stores (adapter, observe, circuit, pace, retry, group) ─▶ a command ─▶ exit code
 //!                                                                    └─▶ run: HTTP, migrations, worker, watch
 //! ```
 //!
-//! It only connects the parts. Decisions are made in the parts, where they are tested.
+//! This module only connects the parts. The parts make the decisions and are tested by themselves.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -65,16 +65,17 @@ use condition::ProgramState;
 use signals::Interrupts;
 use stores::OpenedStores;
 
-/// How often the board counts the poison queues.
+/// Interval at which the poison queues are counted for the operations state.
 const BOARD_EVERY: Duration = Duration::from_secs(15);
 
-/// How long an interrupted command may take to end in order.
+/// Maximum time that an interrupted command takes to end by itself.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(10);
 
-/// Longest part of a walk over a table, in a command with visible progress.
+/// Maximum duration of a part of a walk over a table, in a command that reports its progress after
+/// each part.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the end of the program waits for changes that operators started.
+/// Maximum time that the end of the program waits for changes that operators started.
 const CHANGES_GRACE: Duration = Duration::from_secs(10);
 
 pub fn main() -> ExitCode {
@@ -82,7 +83,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let code = u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code());
-            // A closed standard output or error has no reader.
+            // If standard output or error is closed, nobody reads the message.
             let _ = cli::alternatives::with_alternative(error).print();
             return ExitCode::from(code);
         }
@@ -98,7 +99,8 @@ pub fn main() -> ExitCode {
         .into()
 }
 
-/// The demo and chaos print their own progress, and chaos has many failures. So their workers' log lines need `-v`.
+/// The demo and the chaos of `certify` print their own progress, and the chaos causes many
+/// failures. So the log lines of their workers are shown only with `-v`.
 fn verbosity(cli: &Cli) -> Verbosity {
     let Global { verbose, quiet, .. } = cli.global;
     let quieter = cli.command.traits().logs == WorkerLogs::IfVerbose && verbose == 0;
@@ -109,13 +111,15 @@ fn verbosity(cli: &Cli) -> Verbosity {
 }
 
 fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
-    // Signals are handled before anything else, so that a worker also ends in order while it reads its configuration.
+    // The handlers of signals are installed first, so that a worker also ends in order while it
+    // reads its configuration.
     let early = if matches!(cli.command, Command::Run(_)) {
         Some(SignalledRuntime::begin()?)
     } else {
         None
     };
-    // A long-running command logs and traces as configured, so its configuration is read first.
+    // The configuration of a long-running command is read first, because it configures logs and
+    // traces.
     let loaded = match &cli.command {
         Command::Run(_) => Some(load(&cli.global, out, Warnings::Omitted)?),
         _ => None,
@@ -145,14 +149,14 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
                 mut interrupts,
             } = early.map_or_else(SignalledRuntime::begin, Ok)?;
             let ended = runtime.block_on(dispatch(cli, loaded, log, &mut interrupts, out));
-            // Standard input is read on a thread that cannot be interrupted, so it is not awaited.
+            // A thread that reads standard input cannot be interrupted, so it is not awaited.
             runtime.shutdown_background();
             ended
         }
     }
 }
 
-/// A runtime, with the signals that end its command.
+/// A runtime with the signals that end the command which runs on it.
 struct SignalledRuntime {
     runtime: Runtime,
     interrupts: Interrupts,
@@ -171,11 +175,12 @@ impl SignalledRuntime {
     }
 }
 
-/// A runtime with one thread for two cores, at least one, unless `TOKIO_WORKER_THREADS` is set.
+/// Creates a runtime with half as many threads as the machine has cores, but at least one, unless
+/// `TOKIO_WORKER_THREADS` is set.
 ///
-/// Threads wake each other for requests that any of them could have sent: on two cores, two threads take a third more
-/// processor time per job than one, without more jobs per second. The store's threads and the kernel use the other
-/// cores.
+/// With more threads, they wake each other for requests that any of them could have sent. On two
+/// cores, two threads take a third more processor time per job than one, and do no more jobs per
+/// second. The other cores are left to the store's threads and the kernel.
 fn runtime() -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     if env::var_os("TOKIO_WORKER_THREADS").is_none() {
@@ -229,7 +234,7 @@ async fn dispatch(
             if !traits.ends_in_order {
                 return Ok(Exit::Interrupted);
             }
-            // The command reports its own progress. A second signal ends it at once.
+            // The command reports its own progress when it ends. A second signal ends it at once.
             parts.context.stop.cancel();
             tokio::select! {
                 biased;
@@ -241,7 +246,7 @@ async fn dispatch(
     }
 }
 
-/// Commands that use the stores and end.
+/// Runs a command that uses the stores and ends by itself.
 async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyhow::Result<Exit> {
     let context = &parts.context;
     match command {
@@ -352,9 +357,10 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
     }
 }
 
-/// The configuration request of the global options.
+/// The request for the configuration that the global options name.
 fn request(global: &Global) -> Request {
-    // An empty variable, as container templates set it, counts as unset.
+    // Container templates set unused variables to an empty text, so an empty variable counts as
+    // unset.
     let folder = global
         .config
         .clone()
@@ -383,8 +389,8 @@ fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result
     Ok(loaded)
 }
 
-/// A loaded configuration with its opened stores. A server's recorder must be installed before, because gauges start
-/// at zero here.
+/// A loaded configuration with its opened stores. A server must install its metrics recorder before
+/// these parts are created, because they set gauges to zero.
 struct AppParts {
     context: Context,
     opened: OpenedStores,
@@ -396,7 +402,7 @@ struct AppParts {
     changes: TaskTracker,
     /// Memory budget of all jobs, shared by workers with different catalogs.
     memory: Arc<MemoryBudget>,
-    /// Secret for the seals of all engines.
+    /// The secret for the seals of all engines.
     secret: Arc<SealSecret>,
 }
 
@@ -448,7 +454,7 @@ impl AppParts {
         )?)
     }
 
-    /// The catalog, with the recorded generations.
+    /// The configured catalog with its recorded generations.
     async fn recorded_catalog(&self) -> anyhow::Result<Arc<Catalog>> {
         let mut catalog = Catalog::clone(&self.context.catalog);
         catalog.generations = self
@@ -459,8 +465,8 @@ impl AppParts {
         Ok(Arc::new(catalog))
     }
 
-    /// Context and engine of commands that walk over whole tables. They report progress often, know retired views, and
-    /// end if another catalog is recorded.
+    /// Context and engine for commands that walk over whole tables. Such commands report progress
+    /// often, know retired views, and end if another catalog is recorded.
     async fn whole_table_context(&self) -> anyhow::Result<(Context, Arc<Engine>)> {
         let migrator = self.migrator()?;
         let record = migrator.catalog_record().await?;
@@ -485,18 +491,20 @@ impl AppParts {
         ))
     }
 
-    /// An error if the configured catalog is not the recorded one.
+    /// Returns an error if the configured catalog is not the recorded one.
     async fn refuse_unrecorded(&self) -> anyhow::Result<()> {
         Ok(self.migrator()?.refuse_unrecorded().await?)
     }
 
-    /// An error if the configured catalog is not the recorded one, including archives, retentions and rules.
+    /// Returns an error if the configured catalog, including its archives, retentions and rules, is
+    /// not the recorded one.
     async fn refuse_other_declarations(&self) -> anyhow::Result<()> {
         Ok(self.migrator()?.refuse_other_declarations().await?)
     }
 
-    /// Waits until no worker can acknowledge jobs with an older catalog: a primary that such a worker writes after the
-    /// walk has passed it would be missing in a new view. An error if the configured catalog is not the recorded one.
+    /// Waits until no worker can acknowledge jobs with an older catalog. Otherwise, if such a
+    /// worker wrote a primary after the walk had passed it, the primary would be missing in a new
+    /// view. Returns an error if the configured catalog is not the recorded one.
     async fn wait_for_older_workers(&self, out: &mut Output) -> anyhow::Result<()> {
         let migrator = self.migrator()?;
         migrator.refuse_unrecorded().await?;
@@ -552,7 +560,8 @@ impl AppParts {
         }))
     }
 
-    /// Updates the board, and the circuits that appear only in metrics, until `end`.
+    /// Updates the operations state, and closes circuits of unused sinks, until `end` is cancelled.
+    /// Then waits for the changes that operators have started.
     async fn keep(&self, ops_state: Option<&OpsState>, end: &CancellationToken) {
         if let Some(ops_state) = ops_state {
             let wait = || self.rng.jittered(BOARD_EVERY);

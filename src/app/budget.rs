@@ -1,4 +1,4 @@
-//! An account within a budget, for `certify`.
+//! An account whose requests are limited by a budget, for `certify`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Workers for the chaos of `certify`. They are composed as in `run`, on a namespace inside the account, with occasional failing requests.
+//! Runs workers for the chaos of `certify`. The workers are composed as in `run`, but use a
+//! namespace inside the account, and some of their requests fail.
 //!
 //! ```text
 //!   application ─▶ retry … ──────────────▶ namespace ─▶ budget ─▶ the account
@@ -27,11 +28,13 @@ use evenkeel_storage::system::{SystemClock, SystemRng};
 use evenkeel_storage::{Account, Clock, Rng, Stores};
 use evenkeel_worker::{Mode, Worker, WorkerParts};
 
-/// A job sends a few requests, each delayed by at most a second.
+/// A job sends a few requests, and each is delayed by at most a second.
 const JOB_TIMEOUT: Duration = Duration::from_secs(15);
-/// Longest time that the table service works on a request whose sender is gone (Azure: query timeout and pagination).
+/// Maximum time for which the table service works on a request whose sender is gone (Azure: query
+/// timeout and pagination).
 const LATE_REQUEST: Duration = Duration::from_secs(30);
-/// Workers are killed so often that a job may be delivered many times. No job is given up.
+/// Workers are killed so often that a job may be delivered many times. The limit is so high that no
+/// job is given up.
 const DELIVERIES: u32 = 1_000;
 
 pub(super) struct Chaos {
@@ -40,10 +43,10 @@ pub(super) struct Chaos {
     queue: QueueName,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
-    /// The account inside the namespace.
+    /// The account, limited to the namespace.
     account: Account,
     unreliable: Arc<Unreliable>,
-    /// The stores as an application sees them.
+    /// The stores in the form in which an application uses them.
     stores: Stores,
 }
 
@@ -61,7 +64,7 @@ impl Chaos {
             .ok_or_else(|| anyhow::anyhow!("the configuration has no queue"))?;
         let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
             (Arc::new(SystemClock::new()), Arc::new(SystemRng::new()));
-        // `doctor` finds tables of this name that a killed run left behind.
+        // If a run is killed, `doctor` finds the tables that it left by this name.
         let id = format!("{:08x}", rng.next_u64() >> 32);
         let namespace = Namespace::new(
             AccountName::main(),

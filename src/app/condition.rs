@@ -1,4 +1,4 @@
-//! Readiness of the program, from the state of its parts.
+//! Determines the readiness of the program from the state of its parts.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,8 @@ use evenkeel_ops::{NotReady, Readiness};
 use evenkeel_storage::{Clock, ErrorClass, Service, StoreError, StoreHealth as _, Subject};
 use evenkeel_worker::{QueueStatus, ReceiverState, StatusBoard};
 
-/// A queue without an answer for longer than this is reported. The limit is shorter than the delay of any alert, and
-/// longer than a few lost requests take.
+/// A queue that has not answered for longer than this is reported. The limit is shorter than the
+/// delay of any alert, and longer than a few lost requests take.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The phase of the program, and the parts that its readiness depends on.
@@ -99,13 +99,14 @@ impl ProgramState {
                 self.clock.now().duration_since(last)
                     > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX)
             }
-            // If nothing has failed since the last poll, the queue is not silent: its receiver waits for free slots.
+            // If no poll has failed since the last successful one, the queue is not silent. Its
+            // receiver waits for free slots.
             (Some(_), None) => false,
         };
         match queue.state {
             ReceiverState::Draining => Some(NotReady::Draining),
             ReceiverState::Stopped => Some(NotReady::Starting),
-            // An open circuit breaker is reported separately.
+            // An open circuit breaker is reported separately, so it is not reported again.
             ReceiverState::PausedByStore => None,
             ReceiverState::AnswersLost => Some(NotReady::NoSuccessfulPoll {
                 queue: queue.queue,

@@ -1,4 +1,4 @@
-//! A client for applications, composed as the program composes its own.
+//! Opens a client for applications, with the same layers as the program's own client.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,8 +20,9 @@ pub enum AppConnectError {
     Migration(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Reads a configuration and opens its accounts, with the retries and pacing of a worker. It sends no request, so a wrong key shows
-/// at the first one. An embedded store blocks for the disk here.
+/// Reads a configuration and opens its accounts, with the retries and pacing of a worker. Opening
+/// sends no request, so a wrong key is only noticed by the first request. Opening an embedded store
+/// blocks the thread while it reads the disk.
 ///
 /// `evenkeel migrate up`, a worker or [`prepare_store`] creates the catalog's tables, queues and containers.
 ///
@@ -56,8 +57,9 @@ pub fn connect(request: &Request) -> Result<Client, AppConnectError> {
     open(request).map(|(client, _)| client)
 }
 
-/// Creates the missing tables, queues and containers of the catalog, as a worker does when it starts. It does not
-/// retire or replace views. For tests of applications with an embedded store.
+/// Creates the missing tables, queues and containers of the catalog, as a worker does when it
+/// starts. It does not retire or replace views. This is for tests of applications with an embedded
+/// store.
 pub async fn prepare_store(request: &Request) -> Result<(), AppConnectError> {
     let (_, migrator) = open(request)?;
     migrator

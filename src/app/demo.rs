@@ -1,5 +1,5 @@
-//! `evenkeel demo`: prepares the demo, which is a folder with a configuration and a store, and a worker. An example of
-//! the guide gets an empty folder.
+//! Prepares and runs `evenkeel demo`. The demo has a folder with a configuration and a store, and a
+//! worker. An example of the guide gets an empty folder.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -26,13 +26,12 @@ use evenkeel_storage::Clock as _;
 use evenkeel_storage::system::SystemClock;
 use evenkeel_worker::{Mode, RunReport};
 
-/// Default address of the HTTP server.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 /// Sections that `--set` may change. The accounts are the demo's own.
 const SETTABLE: [&str; 2] = ["http.", "worker."];
 
-/// Runs the story. Without `--once`, the worker and its HTTP server then keep running. With `--guide`, runs an
-/// example.
+/// Runs the story of the demo. Without `--once`, the worker and its HTTP server keep running after
+/// the story. With `--guide`, runs an example instead.
 pub(super) async fn demo(
     args: &DemoArgs,
     request: &Request,
@@ -87,7 +86,7 @@ async fn server(
         .server(settings, &condition, &ops_state, metrics.clone())
         .await
     {
-        // The demo does not fail because the default port is in use.
+        // If another program uses the default port, the demo listens on any free port.
         Err(ServerError::Bind { address, .. }) if address == DEFAULT_ADDRESS => {
             let any = HttpSettings {
                 listen: SocketAddr::new(settings.listen.ip(), 0),
@@ -104,7 +103,6 @@ async fn server(
     })
 }
 
-/// The parts that serve HTTP during the story.
 struct HttpParts {
     server: Server,
     condition: Arc<ProgramState>,
@@ -198,7 +196,7 @@ async fn perform(
     Ok(exit)
 }
 
-/// Prints suggested commands, and serves until told to stop.
+/// Prints suggested commands, and serves HTTP until the program is stopped.
 async fn keep_serving(
     server: Server,
     folder: &ScratchFolder,
@@ -222,8 +220,8 @@ async fn keep_serving(
     Ok(())
 }
 
-/// Writes the configuration, so that other commands can use it too, and loads it from there. `--set` applies to this
-/// run only.
+/// Writes the configuration to a file, so that other commands can use it too, and loads it from
+/// there. `--set` applies to this run only.
 fn configuration(
     folder: &ScratchFolder,
     request: &Request,
@@ -254,6 +252,6 @@ fn quoted(path: &Path) -> anyhow::Result<String> {
     let text = path
         .to_str()
         .with_context(|| format!("the path {} is not Unicode", path.display()))?;
-    // A JSON string is a valid TOML basic string.
+    // Every JSON string is also a valid TOML basic string.
     Ok(serde_json::to_string(text)?)
 }

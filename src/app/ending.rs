@@ -1,4 +1,4 @@
-//! The report of a command that ends with an error, and its exit code.
+//! Reports the error with which a command ended, and determines its exit code.
 
 use std::io;
 
@@ -11,8 +11,9 @@ use evenkeel_ops::logging::LoggingError;
 
 /// Reports a failure, its causes and the remedy on standard error.
 ///
-/// If a reader closes the output early (`| head`), a command that only shows something succeeds. Any other command
-/// fails: the rest was not done, and drift may be reported by the exit code only.
+/// If the reader closes the output early (`| head`), a command that only shows something succeeds.
+/// Any other command fails, because its remaining work was not done, and because some commands
+/// report drift only by the exit code.
 pub(super) fn report(mut error: anyhow::Error, only_shows: bool, out: &mut Output) -> Exit {
     if closed_pipe(&error) {
         if only_shows {
@@ -20,14 +21,15 @@ pub(super) fn report(mut error: anyhow::Error, only_shows: bool, out: &mut Outpu
         }
         error = error.context("the reader of the output has closed it, so the command ended early or printed only a part");
     }
-    // If standard error is closed too, there is no reader.
+    // If standard error is closed too, nobody reads the report.
     let _ = write_failure(&error, out);
     exit(&error)
 }
 
 fn write_failure(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
     let label = out.note_tone(Tone::Bad, "error");
-    // Only the program's own messages span several lines. Text from outside was escaped when it was read.
+    // Only the program's own messages have several lines. Text from outside was escaped when it was
+    // read.
     out.write_error(format_args!("{label}: {error}"))?;
     for cause in error.chain().skip(1) {
         out.write_error(format_args!(
@@ -61,7 +63,8 @@ fn exit(error: &anyhow::Error) -> Exit {
     }
 }
 
-/// Whether the output could not be written. A broken connection to a store has the same error kind.
+/// Whether the output could not be written because its reader closed it. A broken connection to a
+/// store has the same error kind, so both are distinguished here.
 fn closed_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

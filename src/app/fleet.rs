@@ -1,7 +1,8 @@
-//! Workers of a store observe each other: each regularly writes a row to the table EvenkeelMigrations, and reports
-//! which others are silent. All times are from the table service, so clocks of workers do not matter.
+//! Lets the workers of a store observe each other. Each worker regularly writes a row to the table
+//! EvenkeelMigrations, and reports which other workers are silent. All times are from the table
+//! service, so the workers' clocks do not matter.
 //!
-//! This only serves reports to operators. A worker that cannot write its row works as usual.
+//! The rows only serve reports to operators. If a worker cannot write its row, it works as usual.
 
 use std::time::Duration;
 
@@ -20,16 +21,16 @@ use evenkeel_storage::{
     ErrorClass, IfMatch, Query, StoreError, TableOperation, TableStore, all_rows,
 };
 
-/// Partition of the workers' rows.
 const PARTITION: &str = "worker";
-/// Property with the time when a worker first wrote its row, by the table service's clock. The first write does not set
-/// it, because the Timestamp of the row is that time.
+/// Property with the time, by the table service's clock, at which a worker first wrote its row. The
+/// first write does not set the property, because the Timestamp of the row is that time.
 const STARTED: &str = "Started";
 /// Interval between writes of the row, with jitter.
 const EVERY: Duration = Duration::from_secs(30);
-/// A worker whose row is older than the observer's by this has missed three writes: it hangs or is gone.
+/// A worker is silent if its row is older than the observer's row by this. It has then missed three
+/// writes, so it hangs or is gone.
 const SILENT: SignedDuration = SignedDuration::from_secs(120);
-/// A row older than this is deleted. All other workers have reported it by then.
+/// A row that is older than this is deleted. All other workers have reported its worker by then.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,10 +48,11 @@ struct Fleet<'a> {
     own: EntityKey,
 }
 
-/// How long a stopping worker tries to delete its row.
+/// Maximum time that a stopping worker takes to delete its row.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Until `end`, writes this worker's row and reads the rows of the others. Then deletes its row.
+/// Writes this worker's row and reads the rows of the others until `end` is cancelled, then deletes
+/// this worker's row.
 pub(super) async fn keep(
     parts: &AppParts,
     name: &str,
@@ -61,7 +63,7 @@ pub(super) async fn keep(
         return;
     };
     end.run_until_cancelled(fleet.watch(parts, ops_state)).await;
-    // A leftover row does no harm.
+    // If the row cannot be deleted, it does no harm.
     let _ = tokio::time::timeout(FAREWELL, fleet.leave()).await;
 }
 
@@ -111,10 +113,10 @@ impl<'a> Fleet<'a> {
                         ops_state.set_silent_workers(silent);
                     }
                 }
-                // The circuit breaker reports a store that does not answer.
+                // If the store does not answer, its circuit breaker reports that.
                 Err(error) => tracing::debug!(
                     error = cause::chain(&error),
-                    "could not update this worker's row in {} or read the others",
+                    "could not update this worker's row in {} or read the rows of the others",
                     self.table
                 ),
             }
@@ -203,8 +205,9 @@ fn classify(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<Entit
             });
         }
     }
-    // A worker that started after another one fell silent is its successor. It is the successor of only one worker.
-    // Workers that fell silent last have the fewest candidates, so their successors are selected first.
+    // If a worker started after another one had fallen silent, it is the successor of that worker.
+    // Each worker is the successor of at most one other. Workers that fell silent last have the
+    // fewest candidates, so their successors are selected first.
     silent.sort_by_key(|worker| std::cmp::Reverse(worker.since));
     let mut beginners: Vec<&WorkerRow> = rows.iter().collect();
     beginners.sort_by_key(|row| row.started);

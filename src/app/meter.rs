@@ -1,5 +1,5 @@
-//! Reads the request counts, the busiest partitions and the throttled scopes from the layers around the adapters, for
-//! the operations state.
+//! Reads measurements from the layers around the adapters for the operations state: request counts,
+//! the busiest partitions and the throttled scopes.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) struct Metered {
     pub(super) account: AccountName,
     pub(super) services: &'static [Service],
     pub(super) counts: Arc<RequestCounts>,
-    /// Its throttled scopes.
+    /// Source of the throttled scopes of the account.
     pub(super) pace: Arc<Pace>,
 }
 

@@ -1,4 +1,5 @@
-//! Watches the declared tables: while one is missing, the program reports that it is not ready.
+//! Watches the declared tables. While one of them is missing, the program reports that it is not
+//! ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use evenkeel_telemetry::names;
 /// Interval between listings of the tables, with jitter.
 const EVERY: Duration = Duration::from_secs(12);
 
-/// Missing declared tables.
 type MissingTables = BTreeSet<(AccountName, TableName)>;
 
 pub(super) async fn watch(
@@ -33,7 +33,7 @@ pub(super) async fn watch(
                 condition.missing(gone.clone());
                 known = gone;
             }
-            // The circuit breaker reports a store that does not answer.
+            // If the store does not answer, its circuit breaker reports that.
             Err(error) => {
                 tracing::debug!(%error, "could not list the tables: {error}; keeping the last known state");
             }

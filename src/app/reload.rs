@@ -1,9 +1,11 @@
-//! Reads the configuration again: at SIGHUP, and whenever a worker with another catalog starts.
+//! Reads the configuration again when SIGHUP is received, and whenever a worker with another
+//! catalog starts.
 //!
-//! The following changes take effect: contents of secret files, log level, polling, retries and timeouts of the
-//! worker, and retries of storage requests. The catalog changes with another worker. All other changes are logged and
-//! wait for a restart, because queues, accounts and encryption keys are opened at the start. A configuration with a
-//! mistake changes nothing but secrets.
+//! The following changes take effect: contents of secret files, the log level, polling, retries and
+//! timeouts of the worker, and retries of storage requests. A changed catalog takes effect with
+//! another worker. All other changes are logged and need a restart, because queues, accounts and
+//! encryption keys are opened at the start. If the configuration has a mistake, only secrets
+//! change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +22,7 @@ use evenkeel_rollout::encryption_changes;
 use evenkeel_rollout::migrations::Migrator;
 use evenkeel_worker::{ReloadableSettings, Tuning};
 
-/// Keys that take effect at once. A trailing point includes all keys below.
+/// Keys that take effect at once. A key that ends with a point includes all keys below it.
 const RELOADED_KEYS: [&str; 7] = [
     "log.level",
     "worker.poll.",
@@ -30,20 +32,20 @@ const RELOADED_KEYS: [&str; 7] = [
     "worker.give_up_after",
     "worker.max_dequeue_count",
 ];
-/// Keys of the catalog, which take effect with another worker.
+/// Keys of the catalog. They take effect when another worker starts.
 const CATALOG_KEYS: [&str; 5] = ["tables.", "views.", "archives.", "retention.", "rules."];
 
-/// What took effect after a read of the configuration.
+/// The part of the configuration that took effect after it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReloadScope {
-    /// The worker keeps its catalog.
+    /// The settings took effect, and the worker keeps its catalog.
     Settings,
-    /// Another worker starts with the catalog that was read.
+    /// The settings and the catalog took effect, because another worker starts.
     All,
 }
 
 pub(super) struct Reload {
-    /// Where the configuration was found.
+    /// The request by which the configuration was found.
     request: Request,
     hangups: tokio::sync::Mutex<Hangups>,
     state: Mutex<State>,
@@ -51,9 +53,9 @@ pub(super) struct Reload {
 
 #[derive(Default)]
 struct State {
-    /// The catalog that was loaded at the start, until a worker uses it.
+    /// The catalog that was loaded at the start; `None` after a worker has used it.
     first: Option<Arc<Catalog>>,
-    /// The last configuration that was read, until the log reports what took effect.
+    /// The last configuration that was read; `None` after the log has reported what took effect.
     read: Option<Box<Configuration>>,
     tuning: Option<Arc<Tuning>>,
 }
@@ -78,8 +80,8 @@ impl Reload {
         self.hangups.lock().await.next().await;
     }
 
-    /// Reads the configuration and applies the settings that can change. Returns its catalog if the open stores
-    /// suffice for it.
+    /// Reads the configuration and applies the settings that can change. Returns its catalog, or an
+    /// error if the catalog needs stores that are not open.
     pub(super) async fn read(&self, parts: &AppParts) -> anyhow::Result<Arc<Catalog>> {
         if let Some(first) = self.state().first.take() {
             return Ok(first);
@@ -102,7 +104,7 @@ impl Reload {
         Ok(catalog)
     }
 
-    /// Registers a new worker's settings, and applies the last ones that were read.
+    /// Registers the settings of a new worker, and applies the last configuration that was read.
     pub(super) fn tune(&self, tuning: Arc<Tuning>) {
         let mut state = self.state();
         if let Some(read) = &state.read {
@@ -124,7 +126,7 @@ impl Reload {
     }
 }
 
-/// An error if the catalog needs something that is opened only at the start.
+/// Returns an error if the catalog needs an account or sink that can be opened only at the start.
 fn refuse_unopened(parts: &AppParts, catalog: &Arc<Catalog>) -> anyhow::Result<()> {
     let context = &parts.context;
     let encryption_changes = encryption_changes(&context.catalog, catalog);
@@ -155,7 +157,8 @@ fn refuse_unopened(parts: &AppParts, catalog: &Arc<Catalog>) -> anyhow::Result<(
     Ok(())
 }
 
-/// The configuration in force after a reload, the keys that took effect, and those that need a restart. Pure.
+/// Returns the configuration in force after a reload, the keys that took effect, and the keys that
+/// need a restart. Pure.
 fn merge(old: &Value, new: &Value, with_catalog: bool) -> (Value, Vec<String>, Vec<String>) {
     let entries = |value: &Value| -> BTreeMap<String, Value> {
         let values = value["values"].as_array().into_iter().flatten();

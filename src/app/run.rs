@@ -33,14 +33,15 @@ use evenkeel_rollout::{CurrentCatalog, Host, Notice, TermContext};
 use evenkeel_telemetry::{announce_start, announce_view};
 use evenkeel_worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
-/// Interval of the retention pass, with jitter. The shortest period of tables by date is an hour.
+/// Interval of the retention pass, with jitter. The interval is below an hour, which is the
+/// shortest period of tables by date.
 const RETENTION_INTERVAL: Duration = Duration::from_mins(50);
-/// Delay after a failed retention pass.
 const RETENTION_RETRY: Duration = Duration::from_mins(2);
-/// How long the retention pass may delay the first message. Most jobs do not need an account that does not answer.
+/// Maximum time by which the retention pass delays the first message. If an account does not
+/// answer, most jobs do not need it.
 const RETENTION_GRACE: Duration = Duration::from_secs(10);
 
-/// Processes the queues until told to stop, or until idle.
+/// Processes the queues until the program is stopped or idle.
 pub(super) async fn run(
     args: &RunArgs,
     loaded: Configuration,
@@ -50,8 +51,9 @@ pub(super) async fn run(
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     let hangups = Hangups::listen();
-    // Gauges start at zero when stores and workers are created, so the recorder must exist before. Without a server
-    // nobody reads it, and its memory would grow without bound.
+    // The recorder must exist before stores and workers are created, because they set gauges to
+    // zero. If there is no server, no recorder is installed, because nobody would read it and its
+    // memory would grow without limit.
     let metrics = if args.no_http {
         None
     } else {
@@ -169,7 +171,7 @@ struct Daemon<'a> {
     shutdown: CancellationToken,
     mode: Mode,
     reload: Reload,
-    /// Notified when a worker has started, so the store has what it needs.
+    /// Notified when a worker has started. The store then has everything that a worker needs.
     worker_started: Notify,
 }
 
@@ -177,13 +179,13 @@ struct Daemon<'a> {
 struct RunTotals {
     #[serde(flatten)]
     jobs: RunReport,
-    /// Requests as they are billed: a transaction is one request.
+    /// Number of storage requests as they are billed. A transaction counts as one request.
     storage_requests: u64,
     seconds: f64,
 }
 
 impl Daemon<'_> {
-    /// Works while the server runs. The server stops when the work has ended.
+    /// Does the work while the server runs. The server stops when the work has ended.
     async fn with_server(&self, server: Option<Server>) -> anyhow::Result<RunTotals> {
         let end = CancellationToken::new();
         let serving = async {
@@ -197,7 +199,8 @@ impl Daemon<'_> {
             end.cancel();
             ended
         };
-        // The watchdog runs in the same task as the work, so a hanging program stops feeding it.
+        // The watchdog runs in the same task as the work. If the program hangs, systemd is no
+        // longer notified.
         let keeping = self.parts.keep(self.ops_state.as_deref(), &end);
         let (ended, (), (), ()) = tokio::join!(
             working,
@@ -246,7 +249,8 @@ impl Daemon<'_> {
         })
     }
 
-    /// Runs a retention pass every hour, after a first one that tells when the next is due.
+    /// Runs a retention pass about every hour. `first` is the pass that runs already; it returns
+    /// the delay before the next one.
     async fn repeat_retention(
         &self,
         current: &CurrentCatalog,
@@ -292,13 +296,14 @@ impl Host for Daemon<'_> {
         self.reload.report(self.parts, ReloadScope::All);
         self.worker_started.notify_one();
         self.condition.working(worker.status());
-        // The first retention pass runs before the first message is received: a put into today's table finds it, and
-        // `--until-idle` drops expired tables. An account that does not answer is not waited for.
+        // The first retention pass runs before the first message is received, so that a put into
+        // today's table finds the table, and that `--until-idle` drops expired tables. If an
+        // account does not answer, the pass is not awaited.
         let mut tending = Box::pin(self.parts.retention_pass(current));
         let tended = match tokio::time::timeout(RETENTION_GRACE, &mut tending).await {
             Ok(next) => Either::Left(ready(next)),
-            // The pass continues in the background. If it were dropped half-way, a claimed rule would be sent only
-            // when its claim is old.
+            // The pass continues in the background. If it were dropped half-way, a rule that it has
+            // claimed would not be sent until the claim has expired.
             Err(_) => Either::Right(tending),
         };
         systemd::ready(&format!(
@@ -331,7 +336,8 @@ impl AppParts {
         )
     }
 
-    /// Maintains the tables by date and sends the jobs of due rules; returns the delay until the next pass.
+    /// Maintains the tables by date and sends the jobs of due rules. Returns the delay until the
+    /// next pass.
     async fn retention_pass(&self, current: &CurrentCatalog) -> Duration {
         let engine = current.engine();
         let Context {
@@ -377,7 +383,7 @@ impl AppParts {
         }
     }
 
-    /// A worker with this catalog, which reports to the board.
+    /// Creates a worker with this catalog, which reports to the operations state.
     pub(super) fn worker(
         &self,
         current: &Arc<CurrentCatalog>,
@@ -428,7 +434,7 @@ pub(super) fn worker_name() -> String {
 }
 
 impl RunTotals {
-    /// `how` is one word for the kind of end.
+    /// Prints the totals of the run. `how` is one word for the way in which the run ended.
     fn print(&self, how: &str, out: &mut Output) -> anyhow::Result<()> {
         if out.format() == Format::Json {
             out.value(self)?;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use evenkeel_config::{Configuration, Folder, Request};
 
-/// A temporary folder, removed when dropped.
+/// A temporary folder, which is removed when this value is dropped.
 pub(super) struct ScratchFolder {
     path: PathBuf,
 }
@@ -23,7 +23,8 @@ impl ScratchFolder {
         &self.path
     }
 
-    /// Writes a configuration and loads it. The process's environment is ignored, because it may name real stores.
+    /// Writes a configuration and loads it. The environment variables of the process are ignored,
+    /// because they may name real stores.
     pub(super) fn load(&self, text: &str, overrides: &[String]) -> anyhow::Result<Configuration> {
         let file = self.path.join("default.toml");
         std::fs::write(&file, text)
@@ -39,7 +40,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // The system cleans up what is left in its temporary folder.
+        // If the folder cannot be removed, the system's cleanup of temporary files removes it.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

@@ -1,10 +1,11 @@
-//! SIGINT and SIGTERM, which end the program, and SIGHUP, which makes it read its configuration again.
+//! Handles SIGINT and SIGTERM, which end the program, and SIGHUP, which makes it read its
+//! configuration again.
 
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Exit;
 
-/// Listens for SIGINT and SIGTERM from its creation on, so that no early signal is lost.
+/// Listens for SIGINT and SIGTERM from the moment of its creation, so that no early signal is lost.
 pub(super) struct Interrupts {
     #[cfg(unix)]
     terminate: Option<tokio::signal::unix::Signal>,
@@ -13,8 +14,8 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Must be called within the runtime. A signal that cannot be handled keeps its default action, which ends the
-    /// process.
+    /// Starts to listen. Must be called within the runtime. If a signal cannot be handled, it keeps
+    /// its default action, which ends the process.
     pub(super) fn listen() -> Self {
         #[cfg(unix)]
         {
@@ -48,7 +49,7 @@ impl Interrupts {
     }
 }
 
-/// Never returns if the signal cannot be handled.
+/// Waits for the signal. Never returns if the signal cannot be handled.
 #[cfg(unix)]
 async fn received(signal: &mut Option<tokio::signal::unix::Signal>) {
     if let Some(signal) = signal
@@ -59,9 +60,10 @@ async fn received(signal: &mut Option<tokio::signal::unix::Signal>) {
     std::future::pending::<()>().await;
 }
 
-/// Cancels at the first signal and exits at the second, in any state. Never returns.
+/// Cancels `shutdown` at the first signal and exits at the second, whatever the program is doing.
+/// Never returns.
 ///
-/// After an exit, the leases of jobs in progress expire as after a crash.
+/// After an exit, the leases of jobs in progress expire, as after a crash.
 pub(super) async fn obey(
     interrupts: &mut Interrupts,
     shutdown: &CancellationToken,
@@ -80,7 +82,7 @@ pub(super) async fn obey(
     std::process::exit(i32::from(Exit::Interrupted.code()))
 }
 
-/// Listens for SIGHUP from its creation on.
+/// Listens for SIGHUP from the moment of its creation.
 pub(super) struct Hangups {
     #[cfg(unix)]
     signal: Option<tokio::signal::unix::Signal>,
@@ -94,7 +96,7 @@ impl Hangups {
         }
     }
 
-    /// The next signal; never returns if there can be none.
+    /// Waits for the next signal. Never returns if the signal cannot be handled.
     pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         received(&mut self.signal).await;

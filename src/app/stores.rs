@@ -1,4 +1,4 @@
-//! Opens the stores of the settings: the adapter of each account, with its layers.
+//! Opens the accounts and sinks of the settings: an adapter for each, with its layers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,10 +39,9 @@ pub(super) struct OpenedStores {
     /// The same accounts without retries, grouping and pacing.
     observed: Stores,
     pub(super) circuits: Arc<Circuits>,
-    /// Circuits of the sinks. If one is open, only the jobs that write to its sink stop.
+    /// Circuits of the sinks. If one is open, only the jobs that write to its sink are stopped.
     sinks: Vec<Arc<Circuit>>,
     metered: Vec<Metered>,
-    /// Retry policies of the accounts and sinks.
     retries: Vec<Arc<ArcSwap<RetryPolicy>>>,
     /// Keyrings of the accounts and sinks that have secrets.
     keyrings: Vec<Arc<Keyring>>,
@@ -62,7 +61,6 @@ impl OpenedStores {
         }
     }
 
-    /// Changes the retry policy from now on.
     pub(super) fn retry(&self, policy: RetryPolicy) {
         for retry in &self.retries {
             retry.store(Arc::new(policy));
@@ -79,7 +77,6 @@ impl OpenedStores {
         }
     }
 
-    /// Reads the files of all secrets again.
     pub(super) async fn read_secrets_again(&self) {
         futures::future::join_all(self.keyrings.iter().map(Keyring::read_again)).await;
     }
@@ -128,8 +125,9 @@ pub(super) enum StoreOpenError {
     },
 }
 
-/// Opens every account and sink. It sends no request to Azure, so a wrong key or address shows at the first one. An
-/// embedded store blocks for the disk here.
+/// Opens every account and sink. Opening sends no request to Azure, so a wrong key or address is
+/// only noticed by the first request. Opening an embedded store blocks the thread while it reads
+/// the disk.
 pub(super) fn open(
     settings: &Settings,
     clock: &Arc<dyn Clock>,
@@ -212,7 +210,7 @@ pub(super) fn open(
 /// An account without layers.
 struct UndecoratedAccount {
     account: Account,
-    /// Description of its location.
+    /// Description of the account's location, without secrets.
     place: String,
     keyring: Option<Arc<Keyring>>,
     grouping: Grouping,
@@ -277,7 +275,8 @@ fn undecorated(
     }
 }
 
-/// An error if an embedded store does not exist, before opening would create it.
+/// Returns an error if an embedded store does not exist. Must be called before the stores are
+/// opened, because opening creates them.
 pub(super) fn refuse_missing_stores(settings: &Settings, folder: &Folder) -> anyhow::Result<()> {
     for AccountSettings { name, kind } in &settings.accounts {
         let path = match kind {
@@ -305,7 +304,7 @@ pub(super) fn refuse_missing_stores(settings: &Settings, folder: &Folder) -> any
     Ok(())
 }
 
-/// Signs a shared access signature with the credential of its account.
+/// Signs a shared access signature with the credential of the account that it is for.
 pub(super) async fn issue(
     settings: &Settings,
     grant: &SasGrant,
@@ -342,7 +341,7 @@ pub(super) async fn issue(
         })
 }
 
-/// Kind and replication of the Azure accounts that report them.
+/// Kind and replication of the Azure accounts. Accounts that do not report them are left out.
 pub(super) async fn facts(settings: &Settings, now: Timestamp) -> Vec<(AccountName, AccountFacts)> {
     let requests = settings
         .accounts

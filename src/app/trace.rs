@@ -8,7 +8,6 @@ use crate::cli::UsageError;
 use evenkeel_model::settings::TraceSettings;
 use evenkeel_telemetry::traces::{TraceOptions, Traces};
 
-/// Starts the span exporter, if an endpoint is configured.
 pub(super) fn begin(settings: &TraceSettings) -> anyhow::Result<Option<Traces>> {
     let Some(endpoint) = settings.endpoint.clone() else {
         return Ok(None);
@@ -31,7 +30,8 @@ pub(super) fn begin(settings: &TraceSettings) -> anyhow::Result<Option<Traces>> 
     ))
 }
 
-/// Parses `name=value,name=value`. Errors do not contain a value, because it may be a secret.
+/// Parses `name=value,name=value`. Error messages contain no value, because a value may be a
+/// secret.
 fn headers_of(text: &str) -> anyhow::Result<HashMap<String, String>> {
     let pairs = text
         .split(',')

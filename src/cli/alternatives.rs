@@ -1,9 +1,9 @@
-//! Options that people may expect but that do not exist. The error names an alternative.
+//! Options that users may expect but that do not exist. The error message for such an option names
+//! an alternative.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 
-/// Options with their alternatives.
 const ALTERNATIVES: [(&str, &str); 3] = [
     (
         "--list",
@@ -19,7 +19,7 @@ const ALTERNATIVES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Adds the alternative to an error about an unknown option.
+/// Adds the alternative to the error message for an unknown option, if there is one.
 #[must_use]
 pub fn with_alternative(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else {

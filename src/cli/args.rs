@@ -126,37 +126,39 @@ pub enum Command {
     Docs(docs::DocsArgs),
 }
 
-/// How the program treats a command.
+/// Properties of a command that determine how the program runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CommandTraits {
-    /// Creates an embedded store that does not exist. Other commands find nothing in a new store: even `submit` lacks
-    /// its queue.
+    /// Whether the command creates an embedded store that does not exist. Other commands do not,
+    /// because they would find nothing in a new store. Even `submit` would lack its queue.
     pub(crate) creates_stores: bool,
-    /// Only shows something, so nothing is left undone if the reader closes the output.
+    /// Whether the command only shows something, so that nothing is left undone if the reader
+    /// closes the output.
     pub(crate) only_shows: bool,
-    /// Ends by itself when interrupted, and reports what was done so far.
+    /// Whether an interrupted command ends by itself and reports what it has done so far.
     pub(crate) ends_in_order: bool,
-    /// Whether warnings about the configuration are printed first.
+    /// Whether warnings about the configuration are printed before the command begins.
     pub(crate) warnings: Warnings,
-    /// Whether the log lines of its workers are shown.
+    /// Whether the log lines of the command's workers are shown.
     pub(crate) logs: WorkerLogs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Warnings {
-    /// The command puts a catalog into force.
+    /// Warnings are printed, because the command puts a catalog into force.
     Printed,
-    /// The command would only repeat them.
+    /// Warnings are not printed, because this command would only repeat them.
     #[default]
     Omitted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum WorkerLogs {
-    /// Shown, as for every command.
+    /// Log lines are shown, as for every other command.
     #[default]
     Shown,
-    /// Only with `-v`, because the command prints its own progress, or because chaos has many failures.
+    /// Log lines are shown only with `-v`, because the command prints its own progress, or because
+    /// the chaos causes many failures.
     IfVerbose,
 }
 

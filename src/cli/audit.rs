@@ -37,9 +37,9 @@ pub struct AuditArgs {
     pub queue: Option<QueueName>,
 }
 
-/// Compares the items of the tables' primaries with their expected state, here or by jobs. `ready` must confirm first
-/// that the catalog is the recorded one: another catalog would repair items wrongly, and its findings would be
-/// recorded for all.
+/// Compares the items of the tables' primaries with their expected state, either in this process or
+/// by jobs. `ready` must first confirm that the catalog is the recorded one. With another catalog,
+/// items would be repaired wrongly, and the wrong findings would be recorded for everybody.
 pub async fn audit(
     args: &AuditArgs,
     context: &Context,
@@ -88,7 +88,8 @@ fn job(table: &TableName, repair: bool) -> Value {
     }
 }
 
-/// Compares one table until its end or an interruption; returns the cursor and whether it was interrupted.
+/// Compares one table until it ends or is interrupted. Returns the cursor and whether it was
+/// interrupted.
 async fn audit_table(
     table: &TableName,
     args: &AuditArgs,

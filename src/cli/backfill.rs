@@ -46,16 +46,16 @@ struct TableResult<'a> {
     updated: u64,
     deleted: u64,
     failed: u64,
-    /// Items that were not written because something else has their keys, by view.
+    /// Items, by view, that were not written because another row or blob has their key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     taken: BTreeMap<String, TakenKeys>,
-    /// The counts are incomplete.
+    /// The command was interrupted, so the counts are incomplete.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
 }
 
-/// Reconciles every primary of the tables, here or by jobs. `ready` must confirm first that nothing else writes with
-/// an older catalog.
+/// Reconciles every primary of the tables, either in this process or by jobs. `ready` must first
+/// confirm that no worker writes with an older catalog.
 pub async fn backfill(
     args: &BackfillArgs,
     context: &Context,
@@ -90,7 +90,7 @@ pub async fn backfill(
     Ok(exit)
 }
 
-/// Warns about the views before anything is written.
+/// Prints warnings about the views before anything is written.
 async fn print_warnings(
     args: &BackfillArgs,
     context: &Context,
@@ -99,7 +99,7 @@ async fn print_warnings(
     let of_table = match &args.table {
         Some(typed) => match context.known_table(typed) {
             Ok(table) => Some(table),
-            // The command itself reports the error.
+            // The command itself reports this error later.
             Err(_) => return Ok(()),
         },
         None => None,

@@ -1,11 +1,11 @@
-//! Asks for confirmation of something that costs money or cannot be undone.
+//! Asks for confirmation before something costs money or cannot be undone.
 
 use std::fmt::Display;
 use std::io::{self, BufRead as _, IsTerminal as _};
 
 use super::{Context, Output, UsageError};
 
-/// An error with this text if standard input is not a terminal.
+/// Returns an error with this text if standard input is not a terminal.
 pub(super) fn require_terminal(refusal: &str) -> Result<(), UsageError> {
     if io::stdin().is_terminal() {
         Ok(())
@@ -14,14 +14,14 @@ pub(super) fn require_terminal(refusal: &str) -> Result<(), UsageError> {
     }
 }
 
-/// Asks on the terminal. Only `yes` counts as consent, an interruption does not.
+/// Asks on the terminal. Only the answer `yes` is consent; an interruption is not.
 pub(super) async fn confirm(
     question: impl Display,
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<bool> {
     out.write_error(format_args!("{question} Type yes to continue:"))?;
-    // The answer is read on a separate thread, so that Ctrl-C works meanwhile.
+    // The answer is read on a separate thread, so that Ctrl-C works while the command waits.
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer).map(|_| answer)

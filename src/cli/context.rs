@@ -19,14 +19,15 @@ pub struct Context {
     /// The stores with all layers.
     pub stores: Stores,
     pub clock: Arc<dyn Clock>,
-    /// Cancelled when the user interrupts the command. A command that has done something reports it and ends with
-    /// [`Exit::Interrupted`](super::Exit::Interrupted).
+    /// Cancelled when the user interrupts the command. If the command has already done something,
+    /// it reports that and ends with [`Exit::Interrupted`](super::Exit::Interrupted).
     pub stop: CancellationToken,
 }
 
 impl Context {
-    /// The table for a name that a user typed: a table of the catalog in any case, else one of the account `main` or
-    /// of the account before a colon (`archive:OldEmployees`). A table in several accounts needs an account.
+    /// Finds the table for a name that a user typed. The name is a table of the catalog in any
+    /// case, otherwise a table of the account `main`, or of the account before a colon
+    /// (`archive:OldEmployees`). If a table is in several accounts, the name needs an account.
     pub fn table(&self, typed: &str) -> Result<TableRef, UsageError> {
         let target = self.target(typed)?;
         if target.accounts.is_spread() {
@@ -39,7 +40,8 @@ impl Context {
         Ok(target.first())
     }
 
-    /// As [`table`](Self::table), also for a table in several accounts, for reads by key.
+    /// Like [`table`](Self::table), but also accepts a table in several accounts. This is for reads
+    /// by key.
     pub fn target(&self, typed: &str) -> Result<TargetRef, UsageError> {
         let (account, name) = match typed.split_once(':') {
             Some((account, name)) => (
@@ -76,7 +78,8 @@ impl Context {
         )
     }
 
-    /// A client for reads, which accepts plain values of encrypted properties if asked to.
+    /// A client for reads. If `allows_plain` is set, it accepts plain values of encrypted
+    /// properties.
     pub fn reading(&self, allows_plain: bool) -> Client {
         let client = self.client();
         if allows_plain {
@@ -86,7 +89,6 @@ impl Context {
         }
     }
 
-    /// An error if the queue is not declared.
     pub fn check_queue(&self, name: Option<&QueueName>) -> Result<(), UsageError> {
         let known: Vec<&str> = self
             .settings
@@ -120,7 +122,7 @@ impl Context {
         })
     }
 
-    /// As [`table`](Self::table), but an error if the catalog does not have the table.
+    /// Like [`table`](Self::table), but returns an error if the catalog does not have the table.
     pub fn known_table(&self, typed: &str) -> Result<TableRef, UsageError> {
         let target = self.target(typed)?;
         if self.catalog.spread.contains_key(&target.table) {

@@ -46,19 +46,20 @@ struct ErasureReport<'a> {
     pk: &'a str,
     rk: &'a str,
     removed: BTreeMap<AccountName, AccountReport>,
-    /// Log archives, whose lines stay.
+    /// Log archives. Their lines cannot be removed.
     logs: &'a BTreeSet<ViewName>,
-    /// Poison messages that another command held, and that may be about the entity.
+    /// Number of poison messages that another command held and that may be about the entity.
     hidden: u64,
-    /// Poison messages that were kept although they contain, or may contain, something of the entity.
+    /// Poison messages that were kept although they contain, or may contain, data of the entity.
     left: RemainingMessages,
     /// Large values that stay until a recheck.
     #[serde(skip_serializing_if = "Option::is_none")]
     erasing: Option<PendingValues>,
-    /// How long queued rechecks contain its key, and keys that views made of its values.
+    /// Time until which queued rechecks contain the entity's key, and keys that views made of its
+    /// values.
     #[serde(skip_serializing_if = "Option::is_none")]
     rechecks_until: Option<Timestamp>,
-    /// Why something may be left.
+    /// Why data of the entity may be left; `None` if nothing is left.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<String>,
 }
@@ -66,9 +67,9 @@ struct ErasureReport<'a> {
 /// The part of an erasure that a worker finishes later.
 #[derive(Serialize)]
 struct PendingValues {
-    /// When it is finished, if a worker runs then.
+    /// Time at which the erasure is finished, if a worker runs then.
     until: Timestamp,
-    /// Number of large values; `None` if unknown.
+    /// Number of large values; `None` if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     values: Option<u64>,
 }
@@ -83,7 +84,6 @@ impl PendingValues {
     }
 }
 
-/// Why an erasure did not finish.
 enum Unfinished {
     /// The entity was not touched.
     Skipped(String),
@@ -101,7 +101,6 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// What was removed in one account.
 #[derive(Default, Serialize)]
 struct AccountReport {
     #[serde(flatten)]
@@ -110,8 +109,9 @@ struct AccountReport {
     staged: u64,
 }
 
-/// Erases an entity with everything derived from it or archived of it. `ready` refuses a catalog that is not the
-/// recorded one, because it may lack views and archives with data of the entity.
+/// Erases an entity with everything that was derived from it, and its archived versions. `ready`
+/// must refuse a catalog that is not the recorded one, because it may lack views and archives with
+/// data of the entity.
 pub async fn erase(
     args: &ErasureArgs,
     context: &Context,
@@ -156,7 +156,7 @@ pub async fn erase(
         (Some(Err(failure)), _) => Some(Unfinished::Failed(failure.into())),
         (Some(Ok(())), reason) => reason.map(Unfinished::Skipped),
     };
-    // The audit lines are logged at once, so that no later failure suppresses them.
+    // The removals are logged at once, so that they are also logged if a later step fails.
     let erasing = PendingValues::of(&left);
     log_removals(&primary, &removed, rest.is_none(), erasing.as_ref());
     let mut report = ErasureReport {
@@ -210,7 +210,8 @@ pub async fn erase(
     }
 }
 
-/// Discards the poison messages about a primary from every queue; returns why there may be more.
+/// Discards the poison messages about a primary from every queue. Returns why there may be more of
+/// them.
 async fn discard(
     primary: &Primary,
     context: &Context,
@@ -279,7 +280,7 @@ async fn discard(
     }))
 }
 
-/// Logs the removals of an erasure by account.
+/// Logs for each account what an erasure removed.
 fn log_removals(
     primary: &Primary,
     removed: &BTreeMap<AccountName, Removed>,

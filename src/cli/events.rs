@@ -37,10 +37,10 @@ pub struct TryArgs {
 
 #[derive(Serialize)]
 struct EventTrial<'a> {
-    /// Every mapping, and whether its `when` matches.
+    /// Every mapping, with whether its `when` matches the event.
     mappings: Vec<Mapping<'a>>,
     job: Option<Map<String, Value>>,
-    /// The queues that allow it.
+    /// The queues that allow the job.
     queues: Vec<&'a QueueName>,
     error: Option<String>,
 }
@@ -48,7 +48,7 @@ struct EventTrial<'a> {
 #[derive(Serialize)]
 struct Mapping<'a> {
     name: &'a str,
-    /// `None` if a field of its `when` cannot be read.
+    /// Whether the mapping takes the event; `None` if a field of its `when` cannot be read.
     takes: Option<bool>,
 }
 
@@ -150,7 +150,7 @@ fn trial<'s>(
     }
 }
 
-/// Reads at most the size of a message.
+/// Reads a file, but not more than the maximum size of a message.
 fn read(path: &Path) -> std::io::Result<String> {
     let most = limits::EXPANDED_BODY_BYTES as u64;
     let mut text = String::new();

@@ -51,7 +51,7 @@ impl Exit {
         }
     }
 
-    /// The exit code for an error: the first error in its chain that has one decides.
+    /// The exit code for an error. The first error in its chain that has an exit code decides.
     pub fn of(error: &anyhow::Error) -> Self {
         for cause in error.chain() {
             if cause.is::<UsageError>() || cause.is::<AbsentStore>() || cause.is::<ConfigErrors>() {
@@ -105,14 +105,14 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The store error in this cause, boxed or not.
+/// The store error in this cause, which may be boxed.
 pub(crate) fn store_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a StoreError> {
     cause
         .downcast_ref::<StoreError>()
         .or_else(|| cause.downcast_ref::<Box<StoreError>>().map(AsRef::as_ref))
 }
 
-/// Arguments that are invalid with this configuration.
+/// The error for arguments that are invalid, alone or with this configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
@@ -127,7 +127,7 @@ impl UsageError {
     }
 }
 
-/// An embedded store that does not exist.
+/// The error for an embedded store that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the store {path} of [accounts.{account}] does not exist; nothing was created")]
 pub struct AbsentStore {
@@ -135,7 +135,7 @@ pub struct AbsentStore {
     pub path: String,
 }
 
-/// Converts an error of the client. Misuse of the client is misuse of the command.
+/// Converts an error of the client. If the client was misused, the command was misused too.
 pub(super) fn client_error(error: ClientError) -> anyhow::Error {
     if error.is_misuse() {
         UsageError::of(error).into()

@@ -103,7 +103,8 @@ async fn read(
     Ok(Exit::Done)
 }
 
-/// Writes one value. The file gets its name only when it is complete and its hash is correct.
+/// Writes one value to a file. The file gets its final name only when it is complete and its hash
+/// is correct.
 async fn value(
     table: &TableRef,
     key: &EntityKey,
@@ -144,7 +145,8 @@ async fn value(
     }
 }
 
-/// Explains a failed read: a missing table that is neither in the catalog nor evenkeel's own was probably misspelt.
+/// Explains a failed read. If the table does not exist and is neither in the catalog nor evenkeel's
+/// own, its name was probably misspelt.
 fn explained(error: anyhow::Error, table: &TableRef, catalog: &Catalog) -> anyhow::Error {
     let gone = |error: &StoreError| {
         error.class == ErrorClass::NotFound(Missing::Container)

@@ -1,6 +1,6 @@
 use super::exit::EXIT_CODES;
 
-/// Examples (a command and its effect), then the exit codes.
+/// The end of a command's help: examples, each a command and its effect, then the exit codes.
 pub(super) fn after(examples: &[(&str, &str)]) -> String {
     let mut text = String::from("Examples:\n");
     for (command, meaning) in examples {

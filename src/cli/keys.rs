@@ -19,9 +19,7 @@ use evenkeel_ops::logging::AUDIT;
 use evenkeel_storage::sealing::{self, DataKeyError, DataKeys};
 use evenkeel_storage::{Account, ErrorClass, Missing, Query};
 
-/// Concurrent rewraps.
 const PARALLEL: usize = 16;
-/// Entities per page.
 const PAGE: u32 = 1_000;
 
 #[derive(Debug, Args)]
@@ -109,7 +107,7 @@ pub struct EraseArgs {
 struct KeyCount<'a> {
     account: &'a AccountName,
     key: &'a str,
-    /// It wraps new data keys.
+    /// Whether this key-encryption key wraps new data keys.
     current: bool,
     data_keys: u64,
 }
@@ -133,13 +131,14 @@ struct RewrapTally {
 #[derive(Debug, Default, Serialize)]
 struct SealTally {
     entities: u64,
-    /// Entities for which a job was sent.
+    /// Number of entities for which a job was sent.
     plain: u64,
-    /// Entities with a value in a blob, which may be plain.
+    /// Number of entities with a value in a blob. The value may be plain.
     in_blobs: u64,
 }
 
-/// Counts, rewraps or erases data keys, encrypts plain values, or creates a key-encryption key with `draw`.
+/// Runs a subcommand of `keys`. `draw` creates a new key-encryption key that is wrapped by a key of
+/// Azure Key Vault.
 pub async fn keys(
     args: &KeysArgs,
     context: &Context,
@@ -261,7 +260,7 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
                 match result {
                     Ok(is_new) => done.rewrapped += u64::from(is_new),
                     Err(DataKeyError::Store(error)) => return Err(error.into()),
-                    // One lost data key must not stop the rewrap of the others.
+                    // If one data key cannot be rewrapped, the others still are.
                     Err(error) => {
                         done.failed += 1;
                         let key = sealing::key_id(row).unwrap_or("none").to_owned();
@@ -304,7 +303,8 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
 async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let table: TableRef = context.table(&args.table)?;
     let encrypted = encrypted(&table, context)?;
-    // Fails early without a vault: the jobs carry encrypted values, and the plain ones stay until then.
+    // Without a vault the command fails here, before it sends a job. The jobs carry encrypted
+    // values, and the plain values stay in the table until the jobs are done.
     context.stores.vault()?;
     let client = context.client();
     let mut progress = Progress::begin("seal", "entities", None, out, &context.clock);
@@ -365,7 +365,7 @@ fn lies_in_blob(row: &Row, property: &str) -> bool {
     row.entity.get(property).and_then(Pointer::of).is_some()
 }
 
-/// The job that encrypts the plain values of an entity; `None` if there are none.
+/// The job that encrypts the plain values of an entity; `None` if it has no plain values.
 fn sealing_job(table: &TableRef, encrypted: &BTreeSet<String>, row: &Row) -> Option<Value> {
     let plain = encrypted.iter().filter(|name| !lies_in_blob(row, name));
     let plain = plain
@@ -430,7 +430,7 @@ async fn erase(args: &EraseArgs, context: &Context, out: &mut Output) -> anyhow:
     Ok(Exit::Done)
 }
 
-/// Reads the rows of the data keys of an account, page by page.
+/// Reads the rows with the data keys of an account, page by page.
 async fn each_page(
     name: &AccountName,
     account: &Account,

@@ -11,7 +11,7 @@ use evenkeel_model::log::{Bounds, check_line, moment_of_line};
 use evenkeel_model::{BlobName, EdmDateTime, ViewName, odata};
 use evenkeel_storage::{BlobItem, BlobStore, all_blobs};
 
-/// Bytes per read.
+/// Number of bytes per read.
 const PIECE: u64 = 4 << 20;
 
 #[derive(Debug, Args)]
@@ -36,9 +36,9 @@ pub struct LogsArgs {
 }
 
 struct LineFilter<'a> {
-    /// Beginning (inclusive) and end (exclusive).
+    /// Beginning (inclusive) and end (exclusive) of the time range.
     span: (Timestamp, Timestamp),
-    /// Property with the time of a line; the time of writing if `None`.
+    /// Property with the time of a line; `None` stands for the time of writing.
     time: Option<&'a str>,
     condition: Option<&'a Condition>,
 }
@@ -55,8 +55,9 @@ impl LineFilter<'_> {
     }
 }
 
-/// Parses a time as in an entity: without an offset it is UTC. A parser of days would accept a time and take it for
-/// midnight.
+/// Parses a time in the format of an entity's times; without an offset it is UTC. A day stands for
+/// its midnight. A parser of days is not used, because it would accept a time and ignore the time
+/// of day.
 fn moment(text: &str) -> Result<Timestamp, String> {
     EdmDateTime::parse(text)
         .or_else(|_| EdmDateTime::parse(&format!("{text}T00:00:00Z")))
@@ -96,7 +97,7 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
             else {
                 continue;
             };
-            // A blob without recorded bounds is read.
+            // If the bounds of a blob were not recorded, the blob is read.
             if Bounds::of(&found.metadata).is_some_and(|span| !span.meets(&Bounds::new(from, to))) {
                 continue;
             }
@@ -148,14 +149,15 @@ fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarg
     }
 }
 
-/// The folders of the hours in a range.
+/// The folders that archive the hours of a time range.
 fn folders(target: &LogTarget, from: Timestamp, to: Timestamp) -> impl Iterator<Item = String> {
     let hour = |moment: Timestamp| moment.as_second().div_euclid(3_600);
     (hour(from)..=hour(to))
         .filter_map(|hour| Some(target.path.of(Timestamp::from_second(hour * 3_600).ok()?)))
 }
 
-/// Prints the matching lines of one blob, up to its length when it was listed.
+/// Prints the matching lines of one blob. Lines that were appended after the blob was listed are
+/// not read.
 async fn print(
     blobs: &dyn BlobStore,
     target: &LogTarget,

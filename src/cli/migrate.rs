@@ -13,7 +13,6 @@ use evenkeel_rollout::migrations::{
 
 /// Maximum wait for a store that does not answer.
 const WAIT: Duration = Duration::from_mins(1);
-/// Delay between attempts.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -147,7 +146,8 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
                 .iter()
                 .filter(|survey| survey.sample.view == view.view)
             {
-                // The warning about a loss contains the numbers.
+                // If there is a loss, its warning contains the numbers, so they are not printed
+                // again.
                 if let Some(numbers) = survey.sample.numbers().filter(|_| !survey.sample.loss) {
                     out.line(format_args!("    {numbers}"))?;
                 }
@@ -181,7 +181,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Migrates once the store answers; returns the changes made.
+/// Migrates as soon as the store answers. Returns the changes that were made.
 async fn patiently(
     args: &UpArgs,
     migrator: &Migrator,
@@ -209,7 +209,7 @@ async fn patiently(
         }
         if !announced {
             announced = true;
-            // If the output is closed, the command still waits.
+            // If the output is closed, the command waits without a message.
             let _ = out.write_note(format_args!(
                 "The store does not answer; waiting up to {} s. {}",
                 WAIT.as_secs(),
@@ -250,7 +250,7 @@ async fn up(
             "Nothing else to do. The indexes above could not be checked."
         })?;
     }
-    // The catalog is recorded already, so a failed survey is not a failure.
+    // The catalog is already recorded, so the command does not fail if the survey fails.
     let surveys = announce_if_slow(SAMPLING, migrator.survey(&done), out)
         .await
         .map_err(|error| cause::chain(&error));
@@ -314,7 +314,7 @@ mod tests {
     use evenkeel_storage::system::SystemClock;
     use evenkeel_storage::{Clock as _, ErrorClass, Stores};
 
-    /// A store that refuses connections for a while.
+    /// Simulates a store that refuses connections until it has started.
     struct Starting {
         clock: SystemClock,
         takes: Duration,
@@ -331,7 +331,8 @@ mod tests {
         }
     }
 
-    /// Migrates a store that starts after this time; returns whether that succeeded, and the output.
+    /// Migrates a store that starts after this time. Returns whether that succeeded, and the
+    /// output.
     async fn migrated(takes: Duration) -> (bool, String) {
         let clock = SystemClock::new();
         let world = world(Arc::new(Starting { clock, takes }));

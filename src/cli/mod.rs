@@ -1,11 +1,12 @@
-//! The command line: one file per command, with its arguments, its help and its action.
+//! The command line. Each command has its own file, with its arguments, its help and its action.
 //!
-//! A command gets its dependencies from a [`Context`] (settings, catalog, stores, clock) and writes results to an
-//! [`Output`]. It names no adapter and reads no other clock, so a test can run it on any store. Errors are `anyhow`
-//! chains; [`Exit`] maps them to exit codes and [`advice`] to remedies.
+//! A command gets its dependencies from a [`Context`] (settings, catalog, stores, clock) and writes
+//! results to an [`Output`]. A command uses no adapter and no other clock, so a test can run it on
+//! any store. Errors are `anyhow` chains. [`Exit`] maps them to exit codes, and [`advice`] maps
+//! them to remedies.
 //!
-//! Results go to standard output, everything else to standard error. With `--json` a result is one JSON value, or one
-//! per line if a command lists many.
+//! Results go to standard output, and everything else goes to standard error. With `--json`, a
+//! result is one JSON value, or one JSON value per line if a command lists many.
 
 pub mod advice;
 pub mod alternatives;

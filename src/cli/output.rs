@@ -1,5 +1,6 @@
-//! The output of commands: results on standard output, as text for people or JSON for machines. Other text (progress,
-//! hints, announcements) goes to standard error, and `-q` suppresses it.
+//! Writes the output of commands. Results go to standard output, as text for people or as JSON for
+//! machines. Other text (progress, hints, announcements) goes to standard error, and `-q`
+//! suppresses it.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
@@ -33,20 +34,21 @@ pub enum Format {
     Json,
 }
 
-/// Meaning of a piece of text: a colour on a terminal, nothing elsewhere.
+/// The meaning of a piece of text. On a terminal, the text gets a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Strong,
     Good,
-    /// Something to check.
+    /// The text is something to check.
     Warning,
     Bad,
-    /// Less important text.
+    /// The text is less important.
     Faint,
 }
 
 impl Output {
-    /// Standard output and standard error, according to the global options.
+    /// An output to standard output and standard error, with the format that the global options
+    /// choose.
     pub fn standard(global: &Global) -> Self {
         let Global {
             json,
@@ -93,7 +95,6 @@ impl Output {
         }
     }
 
-    /// Sets how progress is shown.
     #[must_use]
     pub fn showing(self, progress: ProgressDisplay) -> Self {
         Self { progress, ..self }
@@ -107,7 +108,7 @@ impl Output {
         self.progress
     }
 
-    /// Whether text for people is shown in full instead of shortened.
+    /// Whether text for people is shown in full. Otherwise it is shortened.
     pub const fn verbose(&self) -> bool {
         self.verbose
     }
@@ -152,8 +153,8 @@ impl Output {
         paint(self.notes.colour, tone, text)
     }
 
-    /// Writes rows in columns under a heading, aligned by their width on a terminal (a Korean letter takes two
-    /// places). Writes nothing without rows.
+    /// Writes rows in columns under a heading. The columns are aligned by their width on a
+    /// terminal, where a Korean letter takes two places. If there are no rows, nothing is written.
     pub fn columns<const N: usize>(
         &mut self,
         heading: [&str; N],
@@ -163,7 +164,7 @@ impl Output {
         self.table(&heading.map(str::to_owned), &rows)
     }
 
-    /// As [`columns`](Self::columns), with a number of columns that is only known at run time.
+    /// Like [`columns`](Self::columns), for a number of columns that is only known at run time.
     pub fn table(&mut self, heading: &[String], rows: &[Vec<String>]) -> io::Result<()> {
         if rows.is_empty() {
             return Ok(());
@@ -213,15 +214,16 @@ fn paint(colour: bool, tone: Tone, text: impl Display) -> String {
     }
 }
 
-/// Makes text from outside safe to print: characters that could move the cursor, recolour the terminal, reverse the
-/// text or be invisible are escaped.
+/// Makes text from outside safe to print. Characters that could move the cursor, recolour the
+/// terminal, reverse the text or be invisible are escaped.
 pub fn printable(text: &str) -> String {
     escaped(text, is_unprintable, |safe, c| {
         safe.extend(c.escape_default());
     })
 }
 
-/// As [`printable`], line by line. Further lines are indented, so that none looks like a line of the program.
+/// Like [`printable`], line by line. Lines after the first are indented, so that none of them looks
+/// like a line of the program.
 pub fn printable_lines(text: &str) -> String {
     text.lines()
         .map(printable)
@@ -229,7 +231,7 @@ pub fn printable_lines(text: &str) -> String {
         .join("\n    ")
 }
 
-/// A number with its noun: "1 primary", "2,000 primaries".
+/// A number with its noun, such as "1 primary" or "2,000 primaries".
 pub fn counted(count: u64, one: &str) -> String {
     let (stem, end) = match one.strip_suffix('y') {
         _ if count == 1 => (one, ""),

@@ -75,7 +75,8 @@ struct PlanWithWarnings {
     warnings: Vec<String>,
 }
 
-/// If this primary lacks properties that views name, the others may lack them too, so a sample is read.
+/// If this primary lacks properties that views use, other primaries may lack them too. So a sample
+/// of the table is read.
 async fn warnings(primary: &Primary, context: &Context) -> anyhow::Result<Vec<String>> {
     let Some(source) = context.catalog.table(&primary.table) else {
         return Ok(Vec::new());

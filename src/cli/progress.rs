@@ -1,4 +1,5 @@
-//! Progress of a command: a bar on a terminal, or lines on standard error if requested.
+//! Shows the progress of a command: as a bar on a terminal, or as lines on standard error if
+//! requested.
 
 use std::fmt;
 use std::io;
@@ -10,17 +11,16 @@ use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use super::Output;
 use evenkeel_storage::Clock;
 
-/// Interval of redraws.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
 /// Minimum time between two lines.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time between two lines of a long command.
+/// Maximum time between two lines. A long command prints at least this often.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
-/// After this time, the slow step is named.
+/// If a step takes longer than this, its name is printed.
 const SLOW_AFTER: Duration = Duration::from_secs(3);
 
-/// Awaits a step that is usually quick, and names it if it is not.
+/// Awaits a step that is usually quick, and prints its name if it takes long.
 pub(super) async fn announce_if_slow<T>(
     what: &str,
     doing: impl Future<Output = T>,
@@ -32,7 +32,7 @@ pub(super) async fn announce_if_slow<T>(
         done = &mut doing => return done,
         () = tokio::time::sleep(SLOW_AFTER) => {}
     }
-    // If the output is closed, the step is still awaited.
+    // If the output is closed, the step is awaited without a message.
     let _ = out.write_note(what);
     let _ = out.flush();
     doing.await
@@ -63,7 +63,7 @@ struct ProgressLines {
 }
 
 impl Progress {
-    /// `total` is the approximate number of things, if known.
+    /// Begins to show progress. `total` is the approximate number of things, if it is known.
     pub(super) fn begin(
         label: impl fmt::Display,
         things: &'static str,
@@ -97,7 +97,7 @@ impl Progress {
                     "{{spinner}} {{msg}}: {{human_pos}}{{of}} {things}, {{rate}}, {{elapsed}}"
                 );
                 if let Ok(style) = ProgressStyle::with_template(&template) {
-                    // If a text cannot be written, it is left out.
+                    // If a text cannot be written to the bar, it is left out.
                     let style =
                         style.with_key("of", |state: &ProgressState, text: &mut dyn fmt::Write| {
                             let _ = text.write_str(&of_about(state.len(), state.pos()));
@@ -127,7 +127,7 @@ impl Progress {
         }
     }
 
-    /// Writes something while the bar is hidden.
+    /// Hides the bar, writes something, and shows the bar again.
     pub(super) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         self.bar.suspend(write)
     }
@@ -138,7 +138,7 @@ impl Progress {
 }
 
 impl ProgressLines {
-    /// The next line, if it is due.
+    /// The next line of progress; `None` if it is not due yet.
     fn line(&mut self, done: u64) -> Option<String> {
         let now = self.clock.monotonic();
         if now < self.due {
@@ -157,7 +157,8 @@ impl ProgressLines {
     }
 }
 
-/// The total, unless it is unknown or was passed: it comes from an earlier count.
+/// The total as a text. It is empty if the total is unknown, or too low because it comes from an
+/// earlier count.
 fn of_about(total: Option<u64>, done: u64) -> String {
     total
         .filter(|total| done <= *total)

@@ -33,8 +33,9 @@ struct RetentionLine<'a> {
     drop: Vec<&'a TableName>,
 }
 
-/// Maintains the tables by date and sends the jobs of rules, or shows the effect. `ready` refuses a catalog that is
-/// not the recorded one before anything changes, because its rules and retentions may be outdated.
+/// Maintains the tables by date and sends the jobs of rules, or only shows the effect. `ready` must
+/// refuse a catalog that is not the recorded one before anything changes, because its rules and
+/// retentions may be outdated.
 pub async fn retention(
     args: &RetentionArgs,
     context: &Context,
@@ -82,7 +83,7 @@ pub async fn retention(
         if !args.dry_run
             && let Err(error) = keeper.carry_out(retention, &plan, TurnTime::Now).await
         {
-            // One failed retention does not stop the others.
+            // If one retention fails, the others are still applied.
             first = first.and(Err(error));
             continue;
         }

@@ -1,4 +1,4 @@
-//! Formats a row as JSON, for every command.
+//! Formats a row as JSON, in the same way for every command.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::Output;
 use evenkeel_model::{Row, odata};
 use evenkeel_storage::sealing::is_sealed;
 
-/// Fields of every row, in this order. The properties follow, sorted by name.
+/// Fields that every row has, in this order. The properties follow them, sorted by name.
 const FIRST: [&str; 4] = ["odata.etag", "PartitionKey", "RowKey", "Timestamp"];
 
 pub(super) struct RowJson(Map<String, Value>);
@@ -20,7 +20,7 @@ impl RowJson {
     }
 }
 
-/// Reports values that are still encrypted.
+/// Reports values that could not be decrypted.
 pub(super) fn report_encrypted<'r>(
     rows: impl IntoIterator<Item = &'r Row>,
     out: &mut Output,

@@ -1,4 +1,4 @@
-//! Arguments of `evenkeel run`. `app` composes the command.
+//! Arguments of `evenkeel run`. The module `app` runs the command.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct RunArgs {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    // A longer silence than a day makes no sense, and might overflow the clock.
+    // A silence of more than a day makes no sense and might overflow the clock.
     let seconds: f64 = text
         .parse()
         .map_err(|_| "expected a number of seconds".to_owned())?;

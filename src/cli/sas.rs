@@ -40,7 +40,8 @@ pub struct SasArgs {
     pub valid: Option<Duration>,
 }
 
-/// Refuses an empty key: the services read an empty end of a range as no end.
+/// Parses a key and refuses an empty one, because the services would ignore an empty end of a
+/// range.
 fn filled(text: &str) -> Result<Key, String> {
     if text.is_empty() {
         Err("expected a key that is not empty".to_owned())
@@ -68,7 +69,7 @@ struct SasAnswer<'a> {
     expires: String,
 }
 
-/// Prints a signature, which `issue` signs.
+/// Prints a signature, which the function `issue` signs.
 pub async fn sas(
     args: &SasArgs,
     context: &Context,
@@ -98,7 +99,7 @@ pub async fn sas(
         .with_context(too_long)?;
     let issued = issue(&grant, expires).await?;
     let (opens, permissions) = (described(&grant.target), grant.permissions.as_str());
-    // The token has whole seconds.
+    // A token has its expiry in whole seconds.
     let expires = issued.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     tracing::warn!(target: AUDIT, name = %grant.name, account = %grant.account, %opens, permissions, %expires, "audit: shared access signature issued");
     let token = issued.token.expose_secret();

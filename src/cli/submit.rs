@@ -79,7 +79,7 @@ pub async fn submit(
             .run(BufReader::new(tokio::io::stdin()), out)
             .await
     } else {
-        // An empty job is a line too.
+        // An empty argument counts as a line, so that it is reported.
         submission
             .run(
                 format!("{}\n", args.job.replace(['\r', '\n'], " ")).as_bytes(),
@@ -89,7 +89,8 @@ pub async fn submit(
     }
 }
 
-/// Warns if `tail` from a line on would send lines again.
+/// A warning, if continuing with `tail` from this line on would send some lines a second time;
+/// otherwise empty.
 fn resend_warning(next_line: u64, tally: &SubmitTally) -> &'static str {
     let read = (tally.last + 1).saturating_sub(next_line);
     if read > tally.unconfirmed {
@@ -109,9 +110,10 @@ struct Submission<'a> {
     context: &'a Context,
 }
 
-/// Maximum number of ignored fields in a warning.
+/// Maximum number of ignored fields that a warning names.
 const FIELDS_NAMED: usize = 5;
-/// How long lines wait to be packed while their writer pauses.
+/// Maximum time for which lines wait to be packed with later ones while the writer of the input
+/// pauses.
 const PACKED_WITHIN: Duration = Duration::from_millis(20);
 
 /// A job that was sent, for `--json`.
@@ -138,7 +140,7 @@ const fn is_none(lines: &u64) -> bool {
     *lines == 0
 }
 
-/// A line that was not sent, or not for certain, for `--json`.
+/// A line that was not sent, or that may not have been sent, for `--json`.
 #[derive(Serialize)]
 struct UnsentLine {
     line: u64,
@@ -146,52 +148,51 @@ struct UnsentLine {
     /// Number of lines in the refused message: this line and those after it.
     #[serde(skip_serializing_if = "is_one")]
     jobs: usize,
-    /// The lines may have been sent. It is safe to send them again.
+    /// Whether the lines may have been sent. Sending them again is safe.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unconfirmed: bool,
 }
 
-/// The result of a message.
 struct MessageResult {
     line: u64,
-    /// Number of lines in it.
+    /// Number of lines in the message.
     lines: usize,
-    /// The job with the message's id.
+    /// The job and the id of its message, or the line that was not sent.
     result: Result<(PreparedMessage, String), UnsentLine>,
-    /// A failure after which no further line is sent.
+    /// A failure after which no further line is sent; `None` if sending continues.
     failure: Option<anyhow::Error>,
 }
 
-/// Results so far.
+/// The counts and the state of a submission so far.
 #[derive(Default)]
 struct SubmitTally {
     sent: u64,
     refused: u64,
-    /// Lines that may have been sent.
+    /// Number of lines that may have been sent.
     unconfirmed: u64,
     queues: BTreeSet<QueueName>,
     /// The last line that was read.
     last: u64,
     /// The first line that may have to be sent again.
     first_unsure: Option<u64>,
-    /// Reading stopped, though there may be more lines.
+    /// Whether reading was interrupted, so that there may be more lines.
     interrupted: bool,
     /// The first failure of a store or of the input, after which reading stopped.
     failure: Option<anyhow::Error>,
 }
 
-/// Progress of an interrupted or failed submission, for `--json`.
+/// Progress of a submission that was interrupted or failed, for `--json`.
 #[derive(Serialize)]
 struct PartialReport<'a> {
     interrupted: bool,
     sent: u64,
     refused: u64,
-    /// Lines that may have been sent.
+    /// Number of lines that may have been sent.
     #[serde(skip_serializing_if = "is_none")]
     unconfirmed: u64,
-    /// The first line that was not sent, or not for certain.
+    /// The first line that was not sent or may not have been sent.
     next_line: u64,
-    /// The file with the lines that were not sent, or not for certain.
+    /// The file with the lines that were not sent or may not have been sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     unsent: Option<&'a Path>,
 }
@@ -273,8 +274,9 @@ impl Submission<'_> {
         })
     }
 
-    /// Reads, checks and sends lines. The number of requests in flight is limited, and results are reported in the
-    /// order of the lines. After an interruption or a failure, every line that was read is still sent and reported.
+    /// Reads, checks and sends lines. The number of requests in flight is limited, and results are
+    /// reported in the order of the lines. After an interruption or a failure, the lines that were
+    /// already read are still sent and reported.
     async fn pump(
         &self,
         lines: &mut InputLines<impl AsyncBufRead + Unpin>,
@@ -292,10 +294,10 @@ impl Submission<'_> {
         let mut more = true;
         loop {
             if !more {
-                // Lines that wait to be packed were already read.
+                // Lines that wait to be packed were already read, so they are sent now.
                 on_their_way.extend(packing.flush().map(|ready| self.send(ready)));
             }
-            // Requests in flight continue while the next line is awaited, because its writer may never send one.
+            // The next line may never come, so requests in flight continue while it is awaited.
             tokio::select! {
                 biased;
                 Some(MessageResult { line, lines: many, result, failure }) = on_their_way.next(), if !on_their_way.is_empty() => {
@@ -369,12 +371,13 @@ impl Submission<'_> {
         };
         let (result, failure) = match self.client.send(&job).await {
             Ok(sent) => (Ok((job, sent.message_id)), None),
-            // The encrypted job is too large for a message.
+            // The job becomes too large for a message when it is encrypted.
             Err(problem @ ClientError::Job(_)) => (refused(problem.to_string(), false), None),
             Err(error) => {
                 let text = cause::chain(&error);
                 let error = anyhow::Error::new(error);
-                // A refusal after an attempt without an answer leaves the outcome unknown.
+                // If an attempt had no answer, the job may have been sent, even if a later attempt
+                // was refused.
                 let is_known = error
                     .chain()
                     .find_map(store_error)
@@ -408,7 +411,7 @@ impl Submission<'_> {
         }
     }
 
-    /// Counts and reports the result of a message.
+    /// Counts and reports the result of sending a message.
     fn report_result(
         &self,
         line: u64,
@@ -518,7 +521,8 @@ impl Submission<'_> {
         }
     }
 
-    /// A worker ignores unknown fields, so that newer senders may add some. A person has probably mistyped one.
+    /// Reports fields that workers ignore. Workers ignore unknown fields so that newer senders may
+    /// add some, but a person has probably mistyped one.
     fn report_ignored(&self, line: u64, job: &PreparedMessage, out: &mut Output) -> io::Result<()> {
         let start = if self.many {
             format!("line {line}: ")

@@ -13,7 +13,7 @@ use evenkeel_model::condition::TimedCondition;
 use evenkeel_model::sweep::{PER_SECOND, RangeFields, Sweep, SweepAction};
 use evenkeel_model::{Key, QueueName, Row, ViewName};
 
-/// Rows that a dry run shows.
+/// Number of rows that a dry run shows.
 pub(super) const SAMPLE: usize = 10;
 
 #[derive(Debug, Args)]
@@ -79,17 +79,15 @@ pub struct SweepSelection {
 struct DryRun<'a> {
     op: &'a str,
     of: &'a str,
-    /// Entities on which the job would act now.
+    /// Number of entities on which the job would act now.
     matching: u64,
-    /// Entities that were read.
     seen: u64,
     sample: Vec<RowJson>,
-    /// Reasons in a sample of the table why the condition may never match.
+    /// Reasons why the condition may never match, found in a sample of the table.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }
 
-/// Entities on which a sweep would act.
 pub(super) struct Survey {
     matching: u64,
     seen: u64,
@@ -165,7 +163,7 @@ impl SweepSelection {
     }
 }
 
-/// Reads every entity that the sweep would read.
+/// Reads all entities that the sweep would read, and counts those on which it would act.
 pub(super) async fn survey(
     sweep: &Sweep,
     context: &Context,
@@ -195,7 +193,6 @@ pub(super) async fn survey(
     }
 }
 
-/// Prints the entities on which a sweep would act.
 pub(super) fn report_sweep(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::Result<()> {
     let Survey {
         matching,
@@ -235,7 +232,6 @@ pub(super) fn report_sweep(sweep: &Sweep, found: &Survey, out: &mut Output) -> a
     Ok(out.table(&heading, &rows)?)
 }
 
-/// Puts a sweep on a queue.
 pub(super) async fn submit(
     sweep: &Sweep,
     queue: Option<&QueueName>,

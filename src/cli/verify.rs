@@ -1,5 +1,5 @@
-//! Verifies derived data from scratch: reads every primary, derives its items again, and compares them with the rows
-//! that exist.
+//! Verifies derived data without relying on footprints: reads every primary, derives its items
+//! again, and compares them with the rows that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,16 +23,16 @@ pub(super) struct Findings {
     pub(super) right: usize,
     /// Items that should exist but do not.
     pub(super) missing: Vec<ItemAddress>,
-    /// Items with other content than expected.
+    /// Items whose content is not the expected one.
     pub(super) different: Vec<ItemAddress>,
-    /// Derived rows without a primary.
+    /// Derived rows whose primary does not exist or does not derive them.
     pub(super) stale: Vec<(AccountName, Site)>,
-    /// Items whose key another primary has.
+    /// Items that are missing because another primary has their key.
     pub(super) taken: Vec<(Primary, ItemAddress)>,
 }
 
 impl Findings {
-    /// Whether all items are correct, apart from taken keys.
+    /// Whether all items are correct, if items with taken keys are ignored.
     pub(super) const fn consistent(&self) -> bool {
         self.missing.is_empty() && self.different.is_empty() && self.stale.is_empty()
     }
@@ -102,7 +102,7 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     })
 }
 
-/// The existing tables by date, and those that follow them.
+/// The existing tables by date, and the tables that follow them.
 async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<TableRef>> {
     let accounts: BTreeSet<&AccountName> = catalog
         .dated_views
@@ -125,14 +125,14 @@ async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<
     Ok(found)
 }
 
-/// Site of an item, its part of the content, and its view if it is a set of properties: several views may set
-/// properties on one entity.
+/// Where an item is: its site and its part of the content. A set of properties also has its view,
+/// because several views may set properties on one entity.
 type ItemPlace = (AccountName, Site, Option<Part>, Option<ViewName>);
-/// Derived items, with owner and content if an item is a whole row. A member names its primary, and a large value is
-/// identified by its name.
+/// Derived items. If an item is a whole row, its owner and content are included. A member of a list
+/// names its primary, and the name of a large value identifies it.
 type DerivedItems = BTreeMap<ItemPlace, Option<(Owner, Entity)>>;
 
-/// The items in a row.
+/// The derived items in a row.
 fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Result<DerivedItems> {
     let site = Site::Row {
         table: table.table.clone(),
@@ -203,7 +203,7 @@ fn derived(catalog: &Catalog, table: &TableRef, entity: Entity) -> anyhow::Resul
         .collect())
 }
 
-/// The items in the blobs of a view.
+/// The derived items in the blobs of a view.
 async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<DerivedItems> {
     let mut found = DerivedItems::new();
     let (accounts, container) = match view.form() {
@@ -221,7 +221,7 @@ async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<DerivedItems> 
     Ok(found)
 }
 
-/// The items in the blobs of a view in one account.
+/// The derived items in the blobs of a view in one account.
 async fn in_container(
     stores: &Stores,
     view: &View,

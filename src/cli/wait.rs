@@ -43,7 +43,8 @@ struct WaitAnswer<'a> {
     waited: InStep,
 }
 
-/// Waits until the items of an entity are in step. The exit code is 1 if that takes too long.
+/// Waits until the items of an entity are in step. The exit code is 1 if that takes longer than
+/// `--timeout`.
 pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let key = EntityKey {
         pk: args.pk.clone(),

@@ -1,7 +1,7 @@
-//! Wakes a worker of the same configuration, so that it polls its queue at once.
+//! Wakes a worker with the same configuration, so that it polls its queue at once.
 //!
-//! The request does not carry the token, but a key derived from it that is only good for waking. A program that
-//! listens on the port instead of a worker therefore gains no right to change anything.
+//! The request does not contain the token, but a key that is derived from the token and is only
+//! good for waking. So if another program listens on the port, it gets no right to change anything.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -15,10 +15,11 @@ use evenkeel_model::QueueName;
 use evenkeel_model::settings::HttpSettings;
 use evenkeel_ops::bell_key;
 
-/// A command does not wait longer for a worker's answer.
+/// Maximum time that a command waits for a worker's answer.
 const WAKE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Wakes a worker if one is reachable and a token is configured. Otherwise the next poll finds the job.
+/// Wakes a worker if one is reachable and a token is configured. Otherwise the worker finds the job
+/// with its next poll.
 pub(super) async fn wake_worker(http: &HttpSettings, queue: &QueueName) {
     let Some(token) = http.operator() else { return };
     if http.listen.port() == 0 {
@@ -49,7 +50,7 @@ async fn post(address: SocketAddr, key: &str, body: &str) -> std::io::Result<()>
     stream.read_exact(&mut [0; 12]).await.map(drop)
 }
 
-/// The address at which this machine reaches a server that listens there.
+/// The address at which a program on this machine reaches a server that listens at `listen`.
 fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

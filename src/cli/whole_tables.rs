@@ -1,5 +1,5 @@
-//! Common parts of commands that walk over whole tables: the selection of tables, the jobs for workers, and the
-//! delivery of a job that runs here.
+//! Common parts of the commands that walk over whole tables: they select the tables, send jobs to
+//! workers, and create the delivery of a job that this process runs itself.
 
 use std::collections::BTreeSet;
 
@@ -16,26 +16,26 @@ use evenkeel_model::job::Stamp;
 use evenkeel_model::{QueueName, TableName, ViewName};
 use evenkeel_storage::all_tables;
 
-/// Common arguments.
+/// Arguments that these commands have in common.
 pub(super) struct WholeTables<'a> {
     pub(super) table: Option<&'a String>,
     /// The view whose primaries are processed. If neither a table nor a view is named, all views are processed.
     pub(super) view: Option<&'a ViewName>,
-    /// Send jobs to the workers instead of working here.
+    /// Whether jobs are sent to the workers. Otherwise the command itself walks over the tables.
     pub(super) submit: bool,
-    /// The queue for the jobs.
+    /// The queue for the jobs; `None` for the default.
     pub(super) queue: Option<&'a QueueName>,
 }
 
-/// How the command continues.
+/// How a command continues after its tables were selected.
 pub(super) enum WalkStart {
-    /// Walk over these tables here; the exit code if nothing else decides it.
+    /// The command walks over these tables. The exit code applies if nothing else decides it.
     Here(Vec<TableName>, Exit),
-    /// Nothing to do here: jobs were sent, or the command was interrupted.
+    /// The command has nothing more to do, because jobs were sent or it was interrupted.
     Ended(Exit),
 }
 
-/// Selects the tables; sends a job for each, or waits until the walk may begin.
+/// Selects the tables. Sends a job for each of them, or waits until the command may walk over them.
 pub(super) async fn begin(
     args: &WholeTables<'_>,
     job: impl Fn(&TableName) -> Value,
@@ -59,11 +59,10 @@ pub(super) async fn begin(
     })
 }
 
-/// The tables of primaries to walk over.
 #[derive(Debug, Default)]
 struct TableSelection {
     tables: BTreeSet<TableName>,
-    /// Sources of retired views that cannot be walked over, with the reason.
+    /// Sources of retired views whose tables cannot be walked over, with the reason.
     unknown: Vec<String>,
 }
 
@@ -72,7 +71,8 @@ impl TableSelection {
         self.tables.iter().cloned().collect()
     }
 
-    /// The exit code if nothing else decides it: failed if everything selected is unknown.
+    /// The exit code if nothing else decides it. The command has failed if none of the selected
+    /// tables can be walked over.
     fn exit(&self) -> Exit {
         if self.tables.is_empty() && !self.unknown.is_empty() {
             Exit::Failed
@@ -131,9 +131,10 @@ impl TableSelection {
     }
 }
 
-/// The selected tables: a single one, those of a view, or all with views. A view over a range has the table of the one
-/// and the table of the many, a view of tables by date all existing ones. Retired views count, because their items
-/// must be removed.
+/// Selects the tables: a single one, those of a view, or all tables with views. A view over a range
+/// has two source tables: the table of the entity that sets values, and the table of the entities
+/// that get them. A view of tables by date has all existing tables. Retired views are included,
+/// because their items must be removed.
 async fn select(
     table: Option<&String>,
     view: Option<&ViewName>,
@@ -190,7 +191,7 @@ async fn select(
     Ok(selection)
 }
 
-/// Waits until a walk may begin; `false` after an interruption.
+/// Waits until a walk may begin. Returns `false` after an interruption.
 async fn may_begin(
     tables: &[TableName],
     context: &Context,
@@ -214,7 +215,8 @@ async fn may_begin(
     }
 }
 
-/// The error for a table without derived data. It names the view or archive that writes the table.
+/// The error for a table that has no derived data. It names the view or archive that writes to the
+/// table.
 fn no_source(table: &TableRef, catalog: &Catalog) -> UsageError {
     let declared = catalog.declared();
     let view = declared.iter().find_map(|(name, (_, source))| {
@@ -274,7 +276,6 @@ fn tables_of(view: &View) -> impl Iterator<Item = TableName> {
         .cloned()
 }
 
-/// A checked job.
 pub(super) fn prepared(
     job: &Value,
     queue: Option<&QueueName>,
@@ -314,7 +315,8 @@ async fn submit(
     Ok(selection.exit())
 }
 
-/// The delivery of a job that runs here, as if it came from the queue that allows it.
+/// The delivery of a job that this process runs itself. It is like a delivery from the queue that
+/// allows the job.
 pub(super) fn delivery(
     job: &Value,
     queue: Option<&QueueName>,
@@ -348,7 +350,8 @@ pub(super) fn delivery(
     })
 }
 
-/// Progress over a table, with the number of primaries from its last audit, if any.
+/// Shows the progress over a table. The total is the number of primaries from the last audit of the
+/// table, if there was one.
 pub(super) async fn progress(table: &TableName, context: &Context, out: &Output) -> Progress {
     let total = if out.progress() == ProgressDisplay::Nothing {
         None
@@ -363,14 +366,14 @@ async fn last_audit_total(table: &TableName, context: &Context) -> Option<u64> {
         .stores
         .account(&context.catalog.table(table)?.account)
         .ok()?;
-    // If the read fails, the number stays unknown. The command itself reports the error.
+    // If this read fails, the total stays unknown. The command itself reports the error.
     audited_primaries(account.tables.as_ref(), table)
         .await
         .ok()?
         .filter(|total| *total > 0)
 }
 
-/// Reports the remaining work after an interruption.
+/// Prints how to continue after an interruption.
 pub(super) fn report_remaining(
     verb: &str,
     table: &TableName,

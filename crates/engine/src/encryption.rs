@@ -1,4 +1,5 @@
-//! Encrypted properties. They are encrypted before a job writes them, and again when an entity gets another key.
+//! Encrypted properties. Their values are encrypted before a job writes them, and again when an entity gets another
+//! key.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ use evenkeel_storage::vault::VaultError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum SealError {
     #[error(
-        "{property:?} is encrypted in {table}, but a staged blob is not. Send it in \"entity\", or encrypted by a client"
+        "{property:?} is encrypted in {table}, but a staged blob is not. Send the property in \"entity\", or encrypted by a client"
     )]
     Staged { property: String, table: TableName },
     #[error(
@@ -49,7 +50,7 @@ enum SealError {
         to: TableName,
     },
     #[error(
-        "{property:?} is encrypted in a blob, which is not encrypted anew, so its entity cannot get another key"
+        "{property:?} is encrypted in a blob. Blobs are not encrypted again, so the entity cannot get another key"
     )]
     InBlob { property: String },
     #[error(
@@ -60,7 +61,7 @@ enum SealError {
 
 pub(crate) struct SealedEntity {
     pub(crate) entity: Entity,
-    /// The data key, if the entity had no encrypted values before.
+    /// The data key, if the entity had no encrypted values before this write.
     pub(crate) first: Option<FirstKey>,
 }
 
@@ -99,8 +100,8 @@ impl Encryption<'_> {
         version.map_err(|error| key_failure(format!("finding the data key of {home}"), error))
     }
 
-    /// Deletes the data key of an entity at this version. Returns whether it was there. Fails for now if it is at
-    /// another version.
+    /// Deletes the data key of an entity if the key is at this version. Returns whether there was a key. If the key is
+    /// at another version, the failure is transient.
     pub(crate) async fn erase_data_key(
         &self,
         table: &TableRef,
@@ -111,8 +112,8 @@ impl Encryption<'_> {
         erased.map_err(|error| key_failure(format!("erasing the data key of {home}"), error))
     }
 
-    /// The entity of a `put`. It is encrypted if the result of its write over `stored` must be encrypted. `None` if it
-    /// has no encrypted properties.
+    /// The entity of a `put`, with encrypted values if the result of its write over `stored` must be encrypted. `None`
+    /// if the entity has no encrypted properties.
     pub(crate) async fn sealed_put(
         &self,
         put: &Put,
@@ -167,7 +168,8 @@ impl Encryption<'_> {
             let kept = stored.filter(|_| put.mode == PutMode::Merge);
             let merged = kept.map(|stored| stored.clone().merged(&put.entity));
             seals = when.holds(merged.as_ref().unwrap_or(&put.entity));
-            // The condition may hold because of this job. Values that were stored in the clear are then encrypted, too.
+            // The condition for encryption may hold because of this job. Values that were stored in the clear are then
+            // encrypted, too.
             for (name, value) in kept.into_iter().flat_map(|stored| &stored.properties) {
                 if seals
                     && encrypted.contains(name)
@@ -209,8 +211,8 @@ impl Encryption<'_> {
         Err(permanent(format!("comparing {home}"), error))
     }
 
-    /// Whether an entity still has the data key of its first encrypted values, now that the entity is stored. From then
-    /// on, an erasure that found the entity absent cannot delete the key.
+    /// Whether an entity that has just been stored still has the data key of its first encrypted values. From then on,
+    /// an erasure that found the entity absent cannot delete the key.
     pub(crate) async fn keeps_data_key(
         &self,
         table: &TableRef,
@@ -222,7 +224,8 @@ impl Encryption<'_> {
     }
 
     /// The properties of a `put` whose `stored` values are not encrypted by the entity's present data key, because the
-    /// key that encrypted them was erased meanwhile. They are encrypted anew. `None` if there are no such properties.
+    /// former data key was erased meanwhile. The result is encrypted by the present key. `None` if there are no such
+    /// properties.
     pub(crate) async fn sealed_again(
         &self,
         put: &Put,
@@ -268,7 +271,7 @@ impl Encryption<'_> {
     }
 
     /// The properties of a copy whose `stored` values are encrypted by a data key that was erased meanwhile. The result
-    /// is encrypted by this data key. `None` if there are no such properties.
+    /// is encrypted by `key`. `None` if there are no such properties.
     pub(crate) fn sealed_otherwise(
         &self,
         table: &TableRef,
@@ -296,9 +299,10 @@ impl Encryption<'_> {
         )
     }
 
-    /// The entity with keyed hashes. Of its encrypted properties, those that `seals` selects are encrypted. `None` if
-    /// it has no encrypted properties. If a value is already encrypted, it must be possible to decrypt it, and it stays
-    /// as it is. If no data key is `in_use`, the entity has no encrypted values yet, so most likely it has no data key.
+    /// The entity with keyed hashes, and with encrypted values of those encrypted properties that `seals` selects.
+    /// `None` if the entity has no encrypted properties. A value that is already encrypted stays as it is, but it must
+    /// be possible to decrypt it. If no data key is `in_use`, the entity has no encrypted values yet, so most likely it
+    /// has no data key.
     async fn with_encrypted(
         &self,
         table: &TableRef,
@@ -367,7 +371,7 @@ impl Encryption<'_> {
 
     /// The key of a table's keyed hashes. A process reads it once, because it never changes.
     async fn hash_key(&self, table: &TableRef) -> Result<HashKey, Failure> {
-        // The lock is held for plain assignments, which cannot panic halfway.
+        // The lock is held only for plain assignments, which cannot panic halfway.
         let cached = || {
             self.hash_keys
                 .lock()
@@ -386,8 +390,8 @@ impl Encryption<'_> {
         Ok(key)
     }
 
-    /// A row with another PartitionKey or RowKey. Its encrypted values are decrypted for the old place and encrypted
-    /// for the new one.
+    /// A row with another `PartitionKey` or `RowKey`. Its encrypted values are decrypted for the old place and
+    /// encrypted for the new place.
     pub(crate) async fn sealed_anew(
         &self,
         source: &TableRef,
@@ -482,8 +486,8 @@ impl Encryption<'_> {
         key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
     }
 
-    /// The body of a message in the form that people may read: values of encrypted properties are encrypted. A property
-    /// is withheld if no data key is available, or if its place in the body is unknown. `None` if the body has no such
+    /// The body of a message as people may read it, with encrypted values of encrypted properties. A property is
+    /// withheld if no data key is available, or if its place in the body is unknown. `None` if the body has no such
     /// values.
     pub(crate) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
         if self.env.catalog.encrypted.is_empty() {
@@ -512,7 +516,7 @@ impl Encryption<'_> {
     }
 }
 
-/// The fields of a message that are unknown for its operation. `None` if the message is neither a job nor a recheck nor
+/// The fields of a message that its operation does not define. `None` if the message is neither a job nor a recheck nor
 /// an event.
 fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
     if let Some(event) = ForeignEvent::of(object) {
@@ -529,7 +533,7 @@ fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
     }
 }
 
-/// Whether a stored value of an encrypted property is encrypted: as a text, or in a blob.
+/// Whether the stored value of an encrypted property is encrypted, either as text or in a blob.
 fn is_stored_encrypted(value: &EdmValue) -> bool {
     is_sealed(value) || Pointer::of(value).is_some()
 }
@@ -552,8 +556,8 @@ fn encrypted_by_another_key(
     (!sealed.properties.is_empty()).then_some(sealed)
 }
 
-/// Whether a stored value was encrypted by this key: it decrypts, or its blob has the hash of `anew`, which is
-/// encrypted by this key.
+/// Whether a stored value was encrypted by this key: it can be decrypted, or its blob has the hash of `anew`, the value
+/// as this key encrypts it.
 fn is_encrypted_by(
     key: &DataKey,
     home: &Primary,
@@ -575,11 +579,10 @@ fn owned((name, value): (&String, &EdmValue)) -> (String, EdmValue) {
     (name.clone(), value.clone())
 }
 
-/// The failure of a job whose data key is not available.
 fn key_failure(step: String, error: DataKeyError) -> Failure {
     match error {
         DataKeyError::Store(error) => storage(step, error),
-        // Every job fails in the same way, so this failure must not poison a backlog.
+        // Every job fails in the same way, so this failure must not move all waiting jobs to the poison queue.
         DataKeyError::Vault { ref source, .. } if source.is_configuration() => Failure::new(
             FailureClass::Withheld {
                 retry_after: Some(GONE),

@@ -1,4 +1,4 @@
-//! The engine: the way into the protocol for workers and commands.
+//! The engine: the entry point to the protocol and its jobs, for workers and commands.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct EngineParts {
     pub catalog: Arc<Catalog>,
     pub clock: Arc<dyn Clock>,
     pub rng: Arc<dyn Rng>,
-    /// Delay of a recheck, to which a margin is added.
+    /// Delay of a recheck, without the margin that is added to it.
     pub recheck_after: Duration,
 }
 
@@ -96,7 +96,7 @@ impl Engine {
         &self.0
     }
 
-    /// Makes walks over tables stop after about this time, to report their progress.
+    /// Makes each walk over a table stop after about this time, so that it can report its progress.
     #[must_use]
     pub fn in_parts_of(mut self, part: Duration) -> Self {
         self.0.part = part;
@@ -115,7 +115,7 @@ impl Engine {
         self
     }
 
-    /// Makes the engine close no pass once its catalog is replaced. Only the first call counts.
+    /// Makes the engine close no pass once another catalog is recorded. Only the first call has an effect.
     pub fn stop_when_replaced(&self, recorded: Arc<dyn CatalogHold>) {
         self.0.env.recorded.get_or_init(|| recorded);
     }
@@ -128,19 +128,20 @@ impl Engine {
         &self.0.env.catalog
     }
 
-    /// The primary that a job is about, with its table spelled as declared. `None` if the catalog does not know the
+    /// The primary that a job is about, with its table's name as declared. `None` if the catalog does not declare the
     /// table, or if the job is about many primaries. Jobs of one primary must run one after the other.
     pub fn primary_of(&self, job: &Job) -> Option<Primary> {
         subject::primary_of(self.catalog(), job)
     }
 
-    /// The primary that a job is about and, if it is archived, the primaries that it was.
+    /// The primary that a job is about. If this primary is in an archive, also the primaries as which it was stored
+    /// before.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
         subject::forms_of(self.catalog(), job)
     }
 
-    /// The primaries that a job writes or brings in step, with their tables spelled as declared; empty if it is about
-    /// many.
+    /// The primaries that a job writes or brings in step, with their tables' names as declared. Empty if the job is
+    /// about many primaries.
     pub fn primaries_of(&self, job: &Job) -> Vec<Primary> {
         subject::primaries_of(self.catalog(), job)
     }
@@ -157,8 +158,8 @@ impl Engine {
         }
     }
 
-    /// Brings primaries in step from a cursor on, for about ten seconds or to the end. `None` if the table has no
-    /// views.
+    /// Brings primaries in step, from the cursor on, for about ten seconds or until the end of the table. `None` if the
+    /// table has no views.
     pub async fn backfill(
         &self,
         backfill: &Backfill,
@@ -167,7 +168,8 @@ impl Engine {
         backfill::backfill(&self.0, backfill, delivery).await
     }
 
-    /// Ends a backfill that has covered its whole table: corrects what audits found wrong before it began.
+    /// Ends a backfill that has covered its whole table: subtracts what the backfill has repaired from the results of
+    /// earlier audits.
     pub async fn backfilled(
         &self,
         backfill: &Backfill,
@@ -177,7 +179,8 @@ impl Engine {
         backfill::backfilled(&self.0.env, backfill, cursor, delivery).await
     }
 
-    /// Compares items from a cursor on, for about ten seconds or to the end. `None` if the table has no views.
+    /// Compares items, from the cursor on, for about ten seconds or until the end of the table. `None` if the table has
+    /// no views.
     pub async fn audit(
         &self,
         audit: &Audit,
@@ -186,7 +189,7 @@ impl Engine {
         self.audit_of(audit, None, delivery).await
     }
 
-    /// As [`Self::audit`]. With a view, only the findings of that view are kept.
+    /// Like [`Self::audit`]. With a view, only the findings of that view are kept.
     pub async fn audit_of(
         &self,
         audit: &Audit,
@@ -196,8 +199,8 @@ impl Engine {
         audit::audit(&self.0, audit, view, delivery).await
     }
 
-    /// Removes a primary with everything that is stored of it. `erasure` has the removals so far, even after a failure
-    /// or a drop.
+    /// Removes a primary and everything that is stored for it. `erasure` has the removals so far, even if the call
+    /// fails or is dropped.
     pub async fn erase(
         &self,
         primary: &Primary,
@@ -207,7 +210,7 @@ impl Engine {
         erase::erase(&self.0, primary, delivery, erasure).await
     }
 
-    /// A page of the entities that a sweep would act on if it were sent now. It acts on none.
+    /// A page of the entities that a sweep would change if it were sent now. Nothing is changed.
     pub async fn would_sweep(
         &self,
         sweep: &Sweep,
@@ -216,7 +219,7 @@ impl Engine {
         sweep::would_sweep(&self.0.env, sweep, from).await
     }
 
-    /// Why the condition of a sweep is not met, by the first rows of its range. Reads one page.
+    /// The reasons why the condition of a sweep is not met, for the first rows of its range. Reads one page.
     pub async fn sweep_unmet(&self, sweep: &Sweep) -> Result<Vec<String>, Failure> {
         sweep::sweep_unmet(&self.0.env, sweep).await
     }

@@ -10,23 +10,23 @@ use evenkeel_model::allowed::AllowedTables;
 use evenkeel_model::job::Stamp;
 use evenkeel_model::{AccountName, Job, QueueName, ViewName, cause};
 
-/// Executes work. The worker uses nothing else of the protocol.
+/// Executes work. This is the only part of the protocol that the worker uses.
 #[async_trait]
 pub trait Execute: Send + Sync {
     /// Executes one piece of work from the beginning, however often it was tried before. Dropping the future at any
     /// point is safe: it leaves the same state as a crash.
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure>;
 
-    /// Gives up work that did not end. It goes to the poison queue and may be sent again from there as a new message,
-    /// which has no record of the requests of this message's deliveries. A second call does no harm.
+    /// Gives up work that could not be completed. The message is moved to the poison queue. From there it may be sent
+    /// again as a new message, which has no record of the requests that earlier deliveries sent. A second call does no
+    /// harm.
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure>;
 }
 
-/// Encrypts what people must not read in the body of a poison message.
+/// Encrypts values in the body of a poison message that people must not read.
 #[async_trait]
 pub trait SealBodies: Send + Sync {
-    /// Returns the body after the values of encrypted properties in it are encrypted, or `None` if the body has no such
-    /// values.
+    /// Returns the body with encrypted values of encrypted properties, or `None` if the body has no such values.
     async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure>;
 }
 
@@ -40,30 +40,30 @@ pub enum Work {
 pub struct Delivery {
     /// The message's id, and when it was first enqueued.
     pub stamp: Stamp,
-    /// How often the message was received, this time included.
+    /// Number of times that the message was received, including this time.
     pub dequeue_count: u32,
     pub account: AccountName,
-    /// The queue for carries: the job queue (shard) that the message came from, or that its recheck queue belongs to.
-    /// If that queue does not accept carries, it is `recheck_queue`, which only workers write.
+    /// The queue for carries: the job queue (shard) from which the message was received, or to which its recheck queue
+    /// belongs. If that queue does not accept carries, `recheck_queue`, to which only workers write.
     pub carry_queue: QueueName,
-    /// The queue for syncs of other primaries, by the same rule.
+    /// The queue for syncs of other primaries, chosen in the same way as `carry_queue`.
     pub sync_queue: QueueName,
     pub recheck_queue: QueueName,
-    /// The tables that its job may be about; `None` allows all.
+    /// The tables that the job may be about; `None` allows all tables.
     pub tables: Option<AllowedTables>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Done(Summary),
-    /// The job did not do what it asks for, because a condition is unmet or a later change has overtaken it. A skipped
+    /// The job did not make its change, because a condition is unmet or a later change has overtaken it. A skipped
     /// relocation may leave a copy at its target.
     Skipped {
         reason: String,
-        /// Changes made by the reconcile, which follows in any case.
+        /// Changes by the reconcile, which runs even if a job is skipped.
         summary: Summary,
     },
-    /// A part is done. A later delivery of the same message does the rest.
+    /// A part of the job is done. A later delivery of the same message does the rest.
     Advanced {
         fields: Map<String, Value>,
         summary: Summary,
@@ -91,12 +91,12 @@ impl Outcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     pub changes: Vec<ItemChange>,
-    /// Changes that are not listed.
+    /// Number of changes that `changes` does not list.
     pub further: usize,
-    /// How many of the changes were made by passes over other primaries: followers, and holders of wanted keys.
+    /// Number of changes that were made by passes over other primaries: followers, and holders of wanted keys.
     pub others: usize,
-    /// Rounds beyond the first. Each followed a lost race, items that had to be looked at first or were left to the
-    /// next round, or passes over holders of wanted keys.
+    /// Number of rounds after the first. Each was needed because a race was lost, because items had to be looked at
+    /// first or were left to the next round, or because passes over holders of wanted keys had to run.
     pub extra_rounds: u32,
     /// Time from the primary's last write until everything derived from it was in step. `None` if it is unknown, if
     /// everything was in step before, and for runs over many primaries.
@@ -112,14 +112,14 @@ impl Summary {
         self.changed() > self.others
     }
 
-    /// Whether an item was inserted, or written over another holder's.
+    /// Whether an item was inserted, or was written over another holder's item.
     pub fn has_created(&self) -> bool {
         self.changes
             .iter()
             .any(|change| change.action == Action::Create)
     }
 
-    /// Lists only the first changes, and counts the others.
+    /// Keeps only the first changes, and counts the others.
     pub fn shorten(&mut self, most: usize) {
         self.further += self.changes.len().saturating_sub(most);
         self.changes.truncate(most);
@@ -143,7 +143,7 @@ pub struct ItemChange {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// It was inserted, or written over the item of another holder of its key.
+    /// The item was inserted, or was written over the item of another holder of its key.
     Create,
     Update,
     Delete,
@@ -163,7 +163,7 @@ impl Action {
 #[error("{step}")]
 pub struct Failure {
     pub class: FailureClass,
-    /// The step that failed (`reading the primary Employees("Sales", "7")`).
+    /// The step that failed, for example `reading the primary Employees("Sales", "7")`.
     pub step: String,
     /// The views whose items are out of step because of this failure, if they are known.
     pub views: Vec<ViewName>,
@@ -174,17 +174,18 @@ pub struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
     Permanent,
-    /// The store failed, or a race was lost. The message is released, and the next attempt follows after at least this
-    /// time.
+    /// The store failed, or a race was lost. The message is released. The next attempt follows after at least
+    /// `retry_after`.
     Transient {
         retry_after: Option<Duration>,
     },
-    /// A request was not sent, because its partition is paused or its service does not answer. The message is released,
-    /// and the next attempt follows after at least this time. The job is not at fault.
+    /// A request was not sent, because its partition is paused or its service does not answer. The message is released.
+    /// The next attempt follows after at least `retry_after`. The job is not at fault.
     Withheld {
         retry_after: Option<Duration>,
     },
-    /// A catalog newer than this worker's is recorded, or the data was written with one. The message is released.
+    /// A catalog newer than this worker's is recorded, or a newer catalog has written the data. The message is
+    /// released.
     OutdatedCatalog,
 }
 

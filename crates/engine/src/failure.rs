@@ -1,4 +1,4 @@
-//! Maps store errors to the reactions of a worker.
+//! Maps store errors to failure classes, which determine how a worker reacts.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use evenkeel_storage::{ErrorClass, Missing, Resource, Service, StoreError};
 /// After this many rounds, a run gives up and releases its job, because another writer is busy with the primary.
 pub(crate) const ROUNDS: u32 = 5;
 
-/// Delay before work is tried again after its table, container, queue or key-encryption key was found missing.
+/// Delay before work is tried again after its table, container, queue or key-encryption key was missing, or after the
+/// key vault refused the worker.
 pub(crate) const GONE: Duration = Duration::from_secs(10);
 
 pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
@@ -23,9 +24,9 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
         );
     }
     let class = match error.class {
-        // A missing table or container that is declared fails every job alike, so it must not poison a backlog. Work
-        // waits until it is created again. (`dated` handles tables by date, which are dropped when their time is over.
-        // The owner of an index creates it.)
+        // If a declared table or container is missing, every job fails alike, and the backlog must not be moved to the
+        // poison queue. Work waits until the table or container is created again. (`dated` handles tables by date,
+        // which are dropped when their time is over. An index is created by its owner.)
         ErrorClass::NotFound(Missing::Container)
             if error.subject.resource.service() != Service::Search && !is_staging(&error) =>
         {
@@ -33,16 +34,16 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
                 retry_after: Some(GONE),
             }
         }
-        // An index that does not exist, a refused request and an exceeded limit stay as they are until an operator
-        // acts.
+        // A missing index, a refused request and an exceeded limit stay as they are until an operator acts.
         ErrorClass::NotFound(Missing::Container) | ErrorClass::Permanent | ErrorClass::TooLarge => {
             FailureClass::Permanent
         }
         ErrorClass::Throttled { retry_after } | ErrorClass::Transient { retry_after } => {
             FailureClass::Transient { retry_after }
         }
-        // Refused credentials fail every job alike, so a rotated key must not poison a backlog. After a race that was
-        // lost unexpectedly, the next run sees the present state.
+        // If credentials are refused, for example after a key was rotated, every job fails alike, and the backlog must
+        // not be moved to the poison queue. After a race that was lost unexpectedly, the next run sees the present
+        // state.
         ErrorClass::Refused
         | ErrorClass::Ambiguous
         | ErrorClass::Unauthorised
@@ -78,8 +79,8 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     Failure::new(class, step, error)
 }
 
-/// Whether an error is about the container of staged blobs. No catalog declares it, and a blob that is missing there is
-/// missing for its job alone.
+/// Whether an error is about the container of staged blobs. No catalog declares this container, and a missing staged
+/// blob affects only its own job.
 fn is_staging(error: &StoreError) -> bool {
     matches!(&error.subject.resource, Resource::Container(container) | Resource::Blob(container, _) if container.as_str() == STAGING)
 }
@@ -92,7 +93,7 @@ pub(crate) fn permanent(
     Failure::new(FailureClass::Permanent, step, cause)
 }
 
-/// The first of two failures, with the views of both.
+/// Returns the first of two failures, with the views of both.
 pub(crate) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
     let Some(mut first) = first else { return next };
     let new = next

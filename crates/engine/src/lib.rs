@@ -1,22 +1,23 @@
-//! The protocol that keeps every item of a primary in step with it, and the jobs that are built on it.
+//! The protocol that keeps derived items in step with their primary, and the jobs that are built on it. A *primary* is
+//! an entity of a source table, and its *items* are what views derive from it.
 //!
-//! One loop serves every view. It acts on the present state of the primary, so the order and repetition of messages do
+//! One loop serves all views. It acts on the present state of the primary, so the order and repetition of messages do
 //! not matter. Each primary with views has a [`footprint`], the record of its items. A `pass` reads the footprint, then
-//! the primary. `plan` decides, as a pure function, what to announce, write and drop. The pass carries the plan out
-//! with conditional writes only, and closes the footprint.
+//! the primary. `plan` decides, as a pure function, what to announce, write and drop. The pass carries out the plan and
+//! closes the footprint. All writes of a pass are conditional, except those of documents of sinks, which have no ETags.
 //!
-//! The invariant, at every moment under crashes, repetitions and late requests: **every derived item that exists is
-//! listed in its owner's footprint or queued for a recheck.** When nothing is queued and no worker runs, derived data
-//! is exactly what `patterns::derive` derives from each primary. Neither depends on leases or clocks, except for how
-//! long an unanswered request may live (`recheck_after`).
+//! The invariant holds at every moment, even after crashes, repetitions and late requests: **every derived item that
+//! exists is listed in its owner's footprint or queued for a recheck.** When nothing is queued and no worker runs,
+//! derived data is exactly what `patterns::derive` derives from each primary. Both statements depend neither on leases
+//! nor on clocks, except for the time for which an unanswered request may live (`recheck_after`).
 //!
 //! The jobs are `put`, `delete` and `sync` (one pass), `archive`, `move`, `restore`, `backfill` (a pass for every
 //! primary), `erase` (a `delete` in every place), `delete_where` and `archive_where` (a `delete` or `archive` of every
 //! primary that satisfies a condition), `audit` (a comparison for every primary), `carry` (applies the overlay of one
-//! entity to its range), and `drop_table`. Those that write a primary do so by `commit`, in one transaction with the
-//! items in the primary's own partition.
+//! entity to its range), and `drop_table`. Jobs that write a primary use `commit`, which writes the primary in one
+//! transaction with the items in its own partition.
 //!
-//! The crate may name `storage` and `model`. It knows no adapter, no queue of its own and no lease.
+//! The crate may use `storage` and `model`. It uses no adapter, no queue of its own and no lease.
 
 mod encryption;
 mod engine;

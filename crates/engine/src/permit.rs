@@ -1,4 +1,4 @@
-//! Checks which tables the jobs of a queue may be about, before anything is read for one.
+//! Checks that the queue of a job allows the job's tables, before anything is read for the job.
 
 use crate::env::Env;
 use crate::execute::{Delivery, Failure, Work};

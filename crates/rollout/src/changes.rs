@@ -64,7 +64,6 @@ fn differences(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -
         .collect()
 }
 
-/// Tables whose encryption differs between two catalogs.
 pub fn encryption_changes(old: &Catalog, new: &Catalog) -> Vec<String> {
     let sealed = |catalog: &Catalog| -> BTreeMap<String, String> {
         let declared = |table| {

@@ -1,9 +1,10 @@
-//! The catalog of a worker: its engine, which executes the worker's jobs, and its lease. A worker with another catalog
-//! is another worker.
+//! The catalog of a worker, with the engine that executes the worker's jobs and the lease on the
+//! record. A worker has one catalog for its whole life; another catalog gets another worker.
 //!
-//! A run is acknowledged only if its catalog is the recorded one when the run ends, as of a recent enough read of the
-//! record. Otherwise its message is delivered again. Before a job is given up for good, the record is read again: a
-//! newer catalog may know names that this one does not.
+//! A run is acknowledged only if a recent enough read of the record shows that the run's catalog is
+//! still the recorded one when the run ends. Otherwise the message is delivered again. Before a job
+//! fails permanently, the record is read again, because a newer catalog may know names that this
+//! one does not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,9 +26,10 @@ use evenkeel_model::job::{JobSubject, Primary};
 use evenkeel_model::{ETag, Job, ViewName};
 use evenkeel_storage::Clock;
 
-/// The record as of the last read.
+/// The catalog's record as of the last read.
 struct SeenRecord {
-    /// A record that was lost and recreated can have the same number, so the ETag is compared.
+    /// The record's ETag. It is compared because a record that was lost and recreated can have the
+    /// same number.
     version: Option<ETag>,
     generations: Generations,
 }
@@ -36,7 +38,7 @@ pub struct CurrentCatalog {
     engine: Arc<Engine>,
     lease: Arc<CatalogLease>,
     record: ArcSwap<SeenRecord>,
-    /// Generations of items that are later than those of the catalog.
+    /// Generations of items that jobs have found and that are later than those of the catalog.
     later_generations: Mutex<BTreeMap<ViewName, u32>>,
 }
 
@@ -55,8 +57,8 @@ struct OtherCatalogRecorded {
 struct OlderWorkersRemain;
 
 impl CurrentCatalog {
-    /// Begins with a recorded catalog, at the generations of the record. `before` is the previous catalog of this
-    /// process.
+    /// Begins to use a recorded catalog with the generations of the record. `before` is the
+    /// previous catalog of this process.
     pub fn begin(
         RecordedCatalog { record, sent }: &RecordedCatalog,
         catalog: &Catalog,
@@ -73,7 +75,8 @@ impl CurrentCatalog {
             version: record.etag.clone(),
             generations: catalog.generations.clone(),
         };
-        // A recreated record is the first of its account, but not the first of the workers.
+        // A record that was recreated is the first one of its account, but workers with an earlier
+        // catalog may exist.
         let first = record.first && before.is_none();
         let lease = CatalogLease::new(first, *sent, Arc::clone(clock));
         Self::new(engine(Arc::new(catalog)), lease, seen)
@@ -102,13 +105,14 @@ impl CurrentCatalog {
         self.record.load().version.as_ref() == Some(version)
     }
 
-    /// Whether another record of the same views, found by a read that began at `sent`, changes nothing for the engine.
-    /// It then becomes the record of this catalog, and its other names belong to catalogs of other workers.
+    /// Adopts another record of the same views if it changes nothing for the engine. The read that
+    /// found the record began at `sent`. The other names in the record belong to catalogs of other
+    /// workers. Returns whether the record was adopted.
     pub(super) fn adopt(&self, record: &CatalogRecord, sent: Duration) -> bool {
         let own = &self.engine.catalog().generations;
         let generations = record.generations(self.engine.catalog());
-        // A record restored from a backup has lower generations. The generations of this catalog are then still its
-        // own.
+        // If the record was restored from a backup, its generations are lower. This catalog then
+        // keeps its own.
         let is_behind = |(view, recorded): (&ViewName, &u32)| *recorded <= own.of(view);
         if generations.retired != own.retired
             || generations.followed != own.followed
@@ -124,7 +128,7 @@ impl CurrentCatalog {
         true
     }
 
-    /// Takes the later generations that were not reported yet.
+    /// Returns the later generations that were not reported yet, and forgets them.
     pub fn take_later_generations(&self) -> BTreeMap<ViewName, u32> {
         std::mem::take(
             &mut *self
@@ -134,12 +138,12 @@ impl CurrentCatalog {
         )
     }
 
-    /// The primary of a job and, if it is archived, the primaries that it was before.
+    /// The primary of a job. If the primary is archived, its former primaries follow.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
         self.engine.forms_of(job)
     }
 
-    /// Notes a generation that is later than the catalog's, and requests a read of the record.
+    /// Remembers a generation that is later than the catalog's, and requests a read of the record.
     fn note_later_generation(&self, failure: &Failure) {
         if let Some(OutdatedCatalog { view, found, .. }) = failure.cause.downcast_ref() {
             let mut later_generations = self
@@ -152,7 +156,8 @@ impl CurrentCatalog {
         self.lease.request_read();
     }
 
-    /// Compares the catalog with the record. `by_now` demands a read that begins from now on.
+    /// Compares the catalog with the record. If `by_now` is set, the read that confirms the catalog
+    /// must begin after this call.
     async fn status(&self, by_now: bool) -> Result<CatalogStatus, Failure> {
         let looked = async {
             if by_now {
@@ -171,9 +176,10 @@ impl CurrentCatalog {
         })
     }
 
-    /// A job about a whole table runs only with the recorded catalog, and only when no worker can acknowledge a job
-    /// with an older one: a primary that an older worker writes after the walk has passed it would be missing in a new
-    /// view.
+    /// Checks whether a job may begin. A job about a whole table runs only with the recorded
+    /// catalog, and only when no worker can acknowledge a job with an older one. Otherwise, if an
+    /// older worker wrote a primary after the walk had passed it, the primary would be missing in a
+    /// new view.
     async fn may_begin(&self, work: &Work) -> Result<(), Failure> {
         if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Source(_)))
         {
@@ -194,8 +200,8 @@ impl CurrentCatalog {
         }
     }
 
-    /// Makes the failure transient if another recorded catalog has the job's archive or table: workers with that
-    /// catalog take the job while it is retried.
+    /// Makes a permanent failure transient if another recorded catalog has the job's archive or
+    /// table. While the job is retried, workers with that catalog can receive it.
     fn leave_to_other_workers(&self, failure: Failure, subject: JobSubject<'_>) -> Failure {
         if failure.class != FailureClass::Permanent
             || !self
@@ -217,7 +223,8 @@ impl CurrentCatalog {
     }
 }
 
-/// Unchanged views keep at least their previous generation, even if the record was restored from a backup.
+/// Keeps the generation of each unchanged view at least at its previous value, even if the record
+/// was restored from a backup.
 fn keep_generations(catalog: &mut Catalog, before: &Catalog) {
     let is_same = |view: &ViewName| match (catalog.views.get(view), before.views.get(view)) {
         (Some(now), Some(then)) => now.definition() == then.definition(),
@@ -243,7 +250,7 @@ fn other_catalog_recorded(recorded: u32) -> Failure {
     )
 }
 
-/// Records the changes of a run whose outcome is dropped.
+/// Keeps the list of changes of a run whose outcome is dropped, so that they are still reported.
 fn record_dropped_changes(ended: Result<Outcome, Failure>) {
     if let Ok(mut outcome) = ended {
         note_untold(std::mem::take(&mut outcome.summary_mut().changes));
@@ -262,7 +269,8 @@ impl Execute for CurrentCatalog {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         self.may_begin(work).await?;
         let ended = self.engine.execute(work, delivery).await;
-        // A name that an older catalog does not know may be correct.
+        // If this catalog does not know a name, a newer one may. So before a permanent failure the
+        // record is read again.
         let by_now = match &ended {
             Err(failure) => match failure.class {
                 FailureClass::Transient { .. } | FailureClass::Withheld { .. } => return ended,

@@ -1,5 +1,5 @@
-//! The hold of a command's engine on the recorded catalog. A command has no watch: it reads the record itself unless
-//! the last read is recent enough.
+//! Lets a command's engine check that the command's catalog is still the recorded one. A command
+//! has no watch, so it reads the record itself unless the last read is recent enough.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use evenkeel_storage::Clock;
 
 pub struct RecordHold {
     migrator: Migrator,
-    /// At the generations of the record at the start of the command.
+    /// The catalog with the generations of the record at the start of the command.
     catalog: Arc<Catalog>,
     clock: Arc<dyn Clock>,
     last: Mutex<LastCheck>,
 }
 
-/// The last read that found the catalog recorded.
+/// The last read that found the catalog to be the recorded one.
 struct LastCheck {
     version: Option<ETag>,
-    /// Start of the read (monotonic); `None` before the first.
+    /// Monotonic time of the start of the read; `None` before the first read.
     begun: Option<Duration>,
 }
 
@@ -69,7 +69,7 @@ impl RecordHold {
         Ok(true)
     }
 
-    /// Whether a later record is of the same catalog, at the same generations.
+    /// Whether a later record has the same catalog with the same generations.
     fn is_of(&self, record: &CatalogRecord) -> bool {
         let (recorded, own) = (record.generations(&self.catalog), &self.catalog.generations);
         self.migrator.is_recorded(record).unwrap_or(false)
@@ -135,7 +135,7 @@ mod tests {
         );
         let third = begun(&world, &both).await;
         assert!(third.holds().await.unwrap());
-        // The new catalog has one more table, and the same views.
+        // The new catalog has the same views and one more table.
         let mut grown = Catalog::clone(&catalog(&both));
         let more = evenkeel_model::TableName::new("More").unwrap();
         let table = evenkeel_model::catalog::TableRef {

@@ -5,10 +5,11 @@
 //!   another        records generation 2 ◀─────── LEASE_DURATION ──────▶ backfills the new view
 //! ```
 //!
-//! A run is acknowledged only while the lease holds. All its writes came before that, so less than [`LEASE_DURATION`]
-//! after the read began, and so less than [`LEASE_DURATION`] after any later record. A backfill that begins later sees
-//! them. A run without a lease is not acknowledged: its message is delivered again, to a worker that has the new view.
-//! No two clocks are compared.
+//! A run is acknowledged only while the lease holds. All its writes came before the
+//! acknowledgement, so they came less than [`LEASE_DURATION`] after the read began, and less than
+//! [`LEASE_DURATION`] after any record that the read did not find. A backfill of a new view waits
+//! for that time, so it sees these writes. A run without a lease is not acknowledged, and its
+//! message is delivered again to a worker that has the new view. No two clocks are compared.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,8 +23,8 @@ use crate::migrations::LEASE_DURATION;
 use evenkeel_engine::{CatalogHold, Unread};
 use evenkeel_storage::Clock;
 
-/// Maximum time for which a run waits until the record is read. A run that waits occupies a slot, although its own account may be available
-/// while `main` is not.
+/// Maximum time for which a run waits until the record is read. A waiting run occupies a slot,
+/// although the job's own account may be available while `main` is not.
 pub(super) const RECORD_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -39,12 +40,12 @@ pub enum CatalogStatus {
     Outdated(u32),
 }
 
-/// Result of the last read of the record.
+/// What is known from the last read of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LastRead {
-    /// When the record became known.
+    /// Monotonic time at which this worker learned of the record.
     since: Duration,
-    /// Start of the last read that found the record unchanged.
+    /// Monotonic start of the last read that found the record unchanged.
     confirmed: Duration,
     /// The recorded generation, if another catalog is recorded. It never becomes `None` again.
     newer: Option<u32>,
@@ -61,7 +62,8 @@ pub struct CatalogLease {
 }
 
 impl CatalogLease {
-    /// A catalog that a read begun at `sent` (monotonic) found recorded.
+    /// Creates the lease for a catalog that is the recorded one, as a read found that began at
+    /// `sent` (monotonic).
     pub fn new(first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let last_read = LastRead {
             since: clock.monotonic(),
@@ -88,7 +90,6 @@ impl CatalogLease {
         self.changed.notify_waiters();
     }
 
-    /// Waits until `select` returns a value.
     async fn wait_for<T>(&self, mut select: impl FnMut(&LastRead) -> Option<T>) -> T {
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -101,13 +102,13 @@ impl CatalogLease {
         }
     }
 
-    /// A read begun at `sent` found the same record.
+    /// Confirms the lease: a read that began at `sent` found the same record.
     pub fn confirm(&self, sent: Duration) {
         self.update(|last_read| last_read.confirmed = sent.max(last_read.confirmed));
     }
 
-    /// A read begun at `sent` found another record of the same catalog. Workers with the former one may still run,
-    /// whatever its number.
+    /// Confirms the lease with another record: a read that began at `sent` found the same catalog
+    /// in it. Workers with the former record may still run, whatever the number of the new one.
     pub fn adopt(&self, sent: Duration) {
         let since = self.clock.monotonic();
         self.update(|last_read| {
@@ -134,12 +135,10 @@ impl CatalogLease {
         self.wait_for(|last_read| last_read.newer).await
     }
 
-    /// Requests a read of the record.
     pub fn request_read(&self) {
         self.read_wanted.notify_one();
     }
 
-    /// Waits until a read is requested.
     pub async fn read_requested(&self) {
         self.read_wanted.notified().await;
     }
@@ -172,7 +171,8 @@ impl CatalogLease {
         .await
     }
 
-    /// Time until no worker can acknowledge jobs with an older catalog; `None` if none can already.
+    /// Time until no worker can acknowledge jobs with an older catalog; `None` if that time is
+    /// over.
     pub fn time_until_older_workers_end(&self) -> Option<Duration> {
         let LastRead { since, first, .. } = *self.last_read();
         let left = (since + LEASE_DURATION).saturating_sub(self.clock.monotonic());

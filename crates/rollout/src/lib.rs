@@ -1,4 +1,5 @@
-//! Which catalog a worker uses: the configured one, from the time when it is recorded until another one is.
+//! Decides which catalog a worker uses. A worker uses the configured catalog from the time when it
+//! is recorded until another one is recorded.
 //!
 //! ```text
 //!   a start ─────────▶ read the folder ─▶ prepare: is it the recorded catalog? ── no ─▶ unready; again, or exit code 5 after a minute
@@ -10,12 +11,13 @@
 //!             another one is recorded ───────────┘ watch
 //! ```
 //!
-//! There is no other way from one catalog to the next. A command that walks over whole tables has its own hold, and ends if another catalog is
-//! recorded.
+//! There is no other way from one catalog to the next. A command that walks over whole tables
+//! checks the record itself (`hold`), and ends if another catalog is recorded.
 //!
-//! Invariant: a run is acknowledged only if the record was read during the run or shortly before. Otherwise its message is released.
+//! Invariant: a run is acknowledged only if the record was read during the run or shortly before
+//! it. Otherwise the message is released.
 //!
-//! It may name `worker`, `engine`, `storage`, `model` and `telemetry`.
+//! This crate may depend on `worker`, `engine`, `storage`, `model` and `telemetry` only.
 
 mod changes;
 mod current;

@@ -27,16 +27,16 @@ fn listed(changes: &[PlannedChange]) -> String {
     })
 }
 
-/// The record of the worker's catalog.
+/// The record of the worker's catalog, as it was read.
 #[derive(Debug)]
 pub struct RecordedCatalog {
     pub record: CatalogRecord,
-    /// Start of the read (monotonic).
+    /// Monotonic start of the read.
     pub sent: Duration,
 }
 
-/// Applies the pending migrations that only add, if the settings allow it. Returns the record, which fits the worker's
-/// catalog.
+/// Makes the pending changes that only add, if the settings allow it. Returns the record, which is
+/// of the worker's catalog.
 pub async fn prepare(
     migrator: &Migrator,
     settings: &MigrateSettings,
@@ -58,14 +58,14 @@ pub async fn prepare(
     let sent = clock.monotonic();
     let record = migrator.catalog_record().await?;
     if !migrator.is_recorded(&record)? {
-        // Another catalog was recorded meanwhile. The next attempt shows its effect.
+        // Another catalog was recorded meanwhile. The next attempt reads it.
         return Err(MigrationError::Contended(1).into());
     }
     Ok(RecordedCatalog { record, sent })
 }
 
-/// As [`prepare`], but waits indefinitely for stores that do not answer or still refuse the credentials, and reports
-/// them to `waiting`.
+/// Like [`prepare`], but waits without limit for stores that do not answer or still refuse the
+/// credentials, and reports them to `waiting`.
 pub async fn prepare_with_retries(
     migrator: &Migrator,
     settings: &MigrateSettings,
@@ -91,7 +91,7 @@ pub async fn prepare_with_retries(
     }
 }
 
-/// Whether waiting may help: outages pass, and new access rights take some time.
+/// Whether waiting may help. Outages end, and new access rights take some time to become effective.
 fn may_pass(error: &MigrationError) -> bool {
     match error {
         MigrationError::Store { source, .. } => {

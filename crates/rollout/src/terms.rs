@@ -1,4 +1,5 @@
-//! The terms of a worker: each has one catalog, and this is the only way from one term to the next.
+//! Runs the terms of a worker. A term is the time during which the worker has one catalog. This
+//! module is the only way from one term to the next.
 
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use evenkeel_worker::{Mode, RunReport};
 
 /// The program that runs the terms.
 pub trait Host {
-    /// Reads the configuration, applies the settings that can change while the worker runs, and returns the catalog.
-    /// On an error nothing has changed.
+    /// Reads the configuration, applies the settings that can change while the worker runs, and
+    /// returns the catalog. If there is an error, nothing has changed.
     fn read(&self) -> impl Future<Output = anyhow::Result<Arc<Catalog>>>;
 
     /// Waits for a request to read the configuration again.
@@ -35,7 +36,7 @@ pub trait Host {
     fn notice(&self, notice: Notice<'_>);
 }
 
-/// News for the host.
+/// A change that the host is told about.
 #[derive(Debug, Clone, Copy)]
 pub enum Notice<'a> {
     Waiting(&'a StoreError),
@@ -43,13 +44,13 @@ pub enum Notice<'a> {
     Replaced(u32),
     /// The configuration has another catalog. The worker drains.
     Changed,
-    /// The configuration was read again, and the worker keeps its catalog.
+    /// The worker keeps its catalog. The configuration was read again, and it has the same catalog
+    /// or is invalid.
     Kept,
     /// The configured catalog is not the recorded one.
     Refused,
 }
 
-/// What a term needs.
 pub struct TermContext<'a> {
     pub stores: &'a Stores,
     pub settings: &'a Settings,
@@ -63,17 +64,18 @@ pub struct TermContext<'a> {
 #[error("timed out waiting for the configured catalog to be the recorded one")]
 pub struct CatalogNotRecorded(#[source] anyhow::Error);
 
-/// A term: a catalog that is recorded.
+/// A term of the worker. Its catalog is recorded.
 struct Term {
     migrator: Migrator,
-    /// The catalog as configured, without generations.
+    /// The catalog as it was configured, without generations.
     declared: Arc<Catalog>,
     current: Arc<CurrentCatalog>,
 }
 
-/// Runs a worker with the configured catalog as long as it is the recorded one, then with the next. Ends on shutdown
-/// or when idle. It ends with an error if the configured catalog is not the recorded one for as long as the settings
-/// allow; a worker that ends when idle does not wait.
+/// Runs a worker with the configured catalog while it is the recorded one, then another worker with
+/// the next catalog. Ends on shutdown or when idle. Ends with an error if the configured catalog is
+/// not the recorded one for longer than the settings allow. A worker that ends when idle does not
+/// wait for that.
 pub async fn work(
     host: &impl Host,
     context: &TermContext<'_>,
@@ -96,7 +98,6 @@ pub async fn work(
     Ok(total)
 }
 
-/// Waits until the configured catalog is the recorded one.
 async fn wait_for_recorded(
     host: &impl Host,
     context: &TermContext<'_>,
@@ -128,7 +129,7 @@ async fn wait_for_recorded(
         if reported != reason {
             tracing::error!(
                 %reason, exits_in_seconds = left.as_secs_f64(),
-                "the configured catalog is not the recorded one: {reason}; receiving no jobs, and exiting in {:.0} s unless it is",
+                "the configured catalog is not the recorded one: {reason}; receiving no jobs, and exiting in {:.0} s unless it is recorded by then",
                 left.as_secs_f64()
             );
             reported = reason;
@@ -140,7 +141,8 @@ async fn wait_for_recorded(
     }
 }
 
-/// Reads the configuration, records additions, and returns the term if the catalog is then the recorded one.
+/// Reads the configuration and records additions. Returns the term if the configured catalog is
+/// then the recorded one.
 async fn prepared(
     host: &impl Host,
     context: &TermContext<'_>,
@@ -177,7 +179,8 @@ async fn prepared(
 }
 
 impl Term {
-    /// Works until `stop`. Cancels it if another catalog is recorded or configured.
+    /// Runs the worker until `stop` is cancelled. Cancels `stop` itself if another catalog is
+    /// recorded or configured.
     async fn serve(
         &self,
         host: &impl Host,
@@ -206,13 +209,14 @@ impl Term {
         tokio::select! {
             biased;
             report = host.work(&self.current, stop) => report,
-            // The watch also runs while the worker drains, because finished runs are still acknowledged.
+            // The watch continues while the worker drains, because a finished run is acknowledged
+            // only with a valid lease.
             never = watch.keep() => match never {},
             () = over => Ok(RunReport::default()),
         }
     }
 
-    /// Waits until the configuration has another catalog. An invalid configuration does not count.
+    /// Waits until the configuration has another catalog. An invalid configuration is ignored.
     async fn changed(&self, host: &impl Host) {
         loop {
             host.reload_requested().await;
@@ -258,10 +262,10 @@ mod tests {
     const NAME: Views = &[("name", "{Name}")];
     const BOTH: Views = &[("name", "{Name}"), ("mail", "{Mail}")];
 
-    /// A program whose configuration is set by the test, and whose worker only drains.
+    /// A program for tests. The test sets its configuration, and its worker only drains.
     struct Program {
         world: SimWorld,
-        /// The configured views; `None` for an invalid configuration.
+        /// The configured views; `None` stands for an invalid configuration.
         folder: Mutex<Option<Views>>,
         hangup: Notify,
         shutdown: CancellationToken,
@@ -303,7 +307,7 @@ mod tests {
             }
         }
 
-        /// Runs the program together with a test.
+        /// Runs the program concurrently with a test.
         async fn beside(&self, mode: Mode, test: impl Future<Output = ()>) -> anyhow::Result<()> {
             let stores = Stores::new([(AccountName::main(), self.world.account())].into());
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -368,11 +372,11 @@ mod tests {
         let program = Program::new(NAME);
         let test = async {
             follows(&program, &["1 views"]).await;
-            // The worker itself records an addition.
+            // The added view is recorded by the worker itself.
             program.configure(Some(BOTH));
             program.hangup.notify_one();
             follows(&program, &["Changed", "drained", "2 views"]).await;
-            // An operator has recorded the removal of a view.
+            // Here an operator has recorded the removal of a view.
             for _ in 0..50 {
                 program.configure(Some(NAME));
                 program.migrate(NAME).await;
@@ -383,7 +387,7 @@ mod tests {
                 program.hangup.notify_one();
                 follows(&program, &["Changed", "drained", "2 views"]).await;
             }
-            // Without a request, the watch finds the new record.
+            // The watch finds the new record without a reload request.
             program.configure(Some(NAME));
             program.migrate(NAME).await;
             let replaced = program.next().await;
@@ -425,7 +429,7 @@ mod tests {
             follows(&program, &["Refused"]).await;
             program.configure(Some(NAME));
             while program.next().await != "1 views" {}
-            // This time an operator configures before recording.
+            // This time an operator changes the configuration before recording it.
             program.configure(Some(&[("name", "{Mail}")]));
             program.hangup.notify_one();
             follows(&program, &["Changed", "drained", "Refused"]).await;

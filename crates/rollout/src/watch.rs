@@ -1,5 +1,5 @@
-//! The watch on the recorded catalog renews the lease of the worker's catalog, and notices when another catalog is
-//! recorded.
+//! Watches the recorded catalog. Each read renews the lease of the worker's catalog, or shows that
+//! another catalog is recorded.
 
 use std::time::Duration;
 
@@ -8,16 +8,15 @@ use crate::migrations::{MigrationError, Migrator};
 use evenkeel_model::cause;
 use evenkeel_storage::{Clock, Rng};
 
-/// Interval between reads. A lease outlives two failed reads.
+/// Interval between reads. A lease does not expire because of two failed reads.
 pub(super) const READ_INTERVAL: Duration = Duration::from_secs(4);
-/// Delay after a failed read.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 pub struct RecordWatch<'a> {
     pub migrator: &'a Migrator,
     pub current: &'a CurrentCatalog,
     pub clock: &'a dyn Clock,
-    /// Random numbers, to spread the reads of several workers.
+    /// Random numbers that spread the reads of several workers over time.
     pub rng: &'a dyn Rng,
 }
 
@@ -43,7 +42,6 @@ impl RecordWatch<'_> {
         }
     }
 
-    /// Reads the record once.
     pub async fn check(&self) -> Result<(), MigrationError> {
         let lease = self.current.lease();
         if lease.newer().is_some() {
@@ -52,14 +50,16 @@ impl RecordWatch<'_> {
         let sent = self.clock.monotonic();
         self.report_later_generations().await?;
         let version = self.migrator.recorded_version().await?;
-        // A missing record does not contradict the catalog. The ETag also reveals a new record with the same number.
+        // A missing record does not contradict the catalog. The ETag also differs if a new record
+        // has the same number.
         if version.is_none_or(|version| self.current.has_seen(&version)) {
             lease.confirm(sent);
             return Ok(());
         }
         let record = self.migrator.catalog_record().await?;
         let recorded = record.generation;
-        // A record that cannot be compared, for example because a source is spelled differently, does not fit.
+        // If a record cannot be compared, for example because a source is spelled differently, it
+        // counts as another catalog.
         if self.migrator.is_recorded(&record).unwrap_or(false) && self.current.adopt(&record, sent)
         {
             tracing::info!(
@@ -76,7 +76,7 @@ impl RecordWatch<'_> {
         Ok(())
     }
 
-    /// Reports later generations to the record.
+    /// Writes the later generations that jobs have found to the record.
     async fn report_later_generations(&self) -> Result<(), MigrationError> {
         for (view, generation) in self.current.take_later_generations() {
             if self

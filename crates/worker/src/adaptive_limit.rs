@@ -8,23 +8,24 @@
 //! ```
 //!
 //! The first climbs work like TCP's slow start: each doubles the limit, after a shorter window,
-//! until one brings nothing. Later windows correct the errors of a short one.
+//! until the rate stops growing. A short window measures inexactly; later windows correct its
+//! errors.
 //!
 //! While a queue has a backlog, the number of jobs in flight equals the limit. By Little's law it
 //! is the rate times the length of a run, so a higher limit brings either a higher rate or longer
-//! runs. Measuring which of the two happens is enough. If the limit is not reached, the window
-//! shows nothing and the limit stays.
+//! runs, and it is enough to measure which of the two happens. A window in which the limit was not
+//! reached proves nothing, so the limit stays.
 
 use std::time::Duration;
 
-/// Lower bound. A store that throttles is relieved by the pauses of its partitions, and with few
-/// jobs a change of the rate cannot be measured.
+/// Lower bound of the limit. If a store throttles, the pauses of its partitions relieve it, so the
+/// limit need not go lower. With fewer jobs, a change of the rate could not be measured.
 pub(crate) const FLOOR: usize = 16;
 pub(crate) const START: usize = 64;
-/// Upper bound: a queue takes 2,000 messages a second (Azure's target), times a quarter of a second
-/// for each job.
+/// Upper bound of the limit: a queue takes 2,000 messages a second (Azure's target), and a job
+/// takes a quarter of a second.
 pub(crate) const CEILING: usize = 512;
-/// Memory estimate of one job: its message and a small entity, several times over.
+/// Memory estimate of one job: several copies of its message and of a small entity.
 const JOB_BYTES: u64 = 256 << 10;
 /// Limits for the jobs of batches. The lower bound is one transaction of a hundred jobs. The upper
 /// bound is ten such transactions, which keep an account busy if it answers in 10 ms.
@@ -39,7 +40,7 @@ const START_FACTOR: f64 = 2.0;
 const CLIMB_FACTOR: f64 = 1.5;
 /// Shortest window that gives a usable rate: at the start, and later.
 const MIN_WINDOW: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(500));
-/// A climb is kept if the rate grows by at least this part of the growth of the limit.
+/// A higher limit is kept if the rate has grown by at least this part of the limit's growth.
 const MIN_GAIN: f64 = 0.25;
 const RETREAT_FACTOR: f64 = 0.75;
 /// If the rate at an unchanged limit falls below this part of the usual rate, the store is in
@@ -48,19 +49,18 @@ const COLLAPSE_RATIO: f64 = 0.5;
 /// If more than this part of the jobs is throttled, the store itself is at its limit. Otherwise the
 /// cause may be a single hot partition.
 const MAX_THROTTLED_RATIO: f64 = 0.05;
-/// Number of windows of rest after a retreat, or after a climb that brought nothing. It is doubled,
-/// up to the maximum, while nothing changes.
+/// Number of windows without a climb after a retreat, or after a climb that did not raise the rate.
+/// The number is doubled, up to the maximum, while nothing changes.
 const REST: u32 = 8;
 const MAX_REST: u32 = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Window {
     pub(crate) length: Duration,
-    /// Runs that ended.
     pub(crate) ended: u64,
     /// Runs that ended because a store asked to retry later.
     pub(crate) throttled: u64,
-    /// Whether messages had to wait for the limit.
+    /// Whether messages had to wait because the limit was reached.
     pub(crate) full: bool,
 }
 
@@ -70,10 +70,10 @@ pub(crate) struct AdaptiveLimit {
     floor: usize,
     ceiling: usize,
     state: LimitPhase,
-    /// Jobs a second at this limit, smoothed.
+    /// Smoothed number of jobs per second at this limit.
     rate: Option<f64>,
     rest: u32,
-    /// Whether every climb so far was kept.
+    /// Whether no climb has been taken back so far.
     starting: bool,
 }
 
@@ -83,7 +83,7 @@ enum LimitPhase {
         from: usize,
         rate: f64,
     },
-    /// The limit stays for this many windows.
+    /// The limit does not change for this many windows.
     Resting(u32),
 }
 
@@ -134,8 +134,8 @@ impl AdaptiveLimit {
         self.limit
     }
 
-    /// Whether a window is long enough: each slot must have been used once at the start, and twice
-    /// later.
+    /// Whether a window is long enough. Each slot must have been used once while `starting`, and
+    /// twice later.
     pub(crate) fn is_conclusive(&self, window: &Window) -> bool {
         let (least, times) = if self.starting {
             (MIN_WINDOW.0, 1)
@@ -157,7 +157,7 @@ impl AdaptiveLimit {
             return self.limit;
         }
         if !window.full {
-            // The rate of a window that did not reach the limit is not the capacity of the store.
+            // A window that did not reach the limit does not show the capacity of the store.
             self.state = LimitPhase::Resting(1);
             return self.limit;
         }
@@ -251,8 +251,8 @@ mod tests {
 
     const MEMORY: u64 = 128 << 20;
 
-    /// A store where a run takes `run` seconds, up to `most` jobs a second. Beyond that, runs only
-    /// get longer.
+    /// A simulated store: a run takes `run` seconds while the store does at most `most` jobs per
+    /// second. With more jobs in flight, runs only take longer.
     struct ModelStore {
         run: f64,
         most: f64,
@@ -457,7 +457,7 @@ mod tests {
             let limits = store.limits(&mut controller, 400);
             let late = &limits[100..];
             let brought = late.iter().map(|limit| (*limit as f64 / store.run).min(store.most)).sum::<f64>() / late.len() as f64;
-            // The floor may exceed the capacity of a store that throttles, and a climb by half may
+            // If a store throttles, the floor may exceed its capacity, and a climb by half may
             // overshoot.
             prop_assert!(brought >= best * 0.6, "{brought} of {best}: {limits:?}");
         }

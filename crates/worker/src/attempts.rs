@@ -1,28 +1,30 @@
 //! Counts the attempts of a message, from the service's dequeue count and from evenkeel's own note
 //! in the message. Pure.
 //!
-//! The service counts every Get that it executes, even if the answer is lost. So a delivery counts
-//! as an attempt only if the note records that a run began and does not record how it ended:
+//! The service counts every Get Messages request that it executes, even if the answer is lost. So a
+//! delivery counts as an attempt only if the note records that a run began and does not record how
+//! it ended:
 //!
 //! | delivery | note |
 //! | --- | --- |
-//! | no earlier one is unaccounted for | `begun` is set to 1 by the first renewal; this costs no request |
-//! | an earlier one is unaccounted for | `begun` + 1, by a request of its own before the run |
-//! | ended in order, not the job's fault | `free` + 1; after a transient failure `failing` is updated too |
-//! | ended in a panic or a timeout | `begun` as during the run, `ended` + 1 |
+//! | no earlier delivery is unaccounted for | the first renewal sets `begun` to 1; this costs no request |
+//! | an earlier delivery is unaccounted for | a separate request before the run increases `begun` by 1 |
+//! | ended in order, not the job's fault | `free` increases by 1; after a transient failure `failing` is updated too |
+//! | ended in a panic or a timeout | `begun` stays as it was during the run, and `ended` increases by 1 |
 //! | saved its progress | all earlier deliveries are written off; a batch keeps how many of its jobs a delivery may run (`at_once`) |
 //!
 //! A run that crashes the process within the first half of its first lease leaves no record. Such a
-//! message is poisoned after one run more than `max_dequeue_count`. No message is poisoned after
-//! fewer.
+//! message is poisoned after `max_dequeue_count` + 1 runs. No message is poisoned after fewer than
+//! `max_dequeue_count` runs.
 
 use jiff::Timestamp;
 
 use evenkeel_model::job::{Note, TransientFailures};
 
-/// If the note does not fit into the message, no run can be recorded and only the dequeue count is
-/// known. A message is then exhausted only after this many times `max_dequeue_count`. This takes a
-/// text within some 80 bytes of the limit even when compressed.
+/// If the note does not fit into the message, no run can be recorded, and only the service's
+/// dequeue count is known. Such a message is exhausted only after this many times
+/// `max_dequeue_count`. The case is rare: the text must be within some 80 bytes of the limit even
+/// when compressed.
 const UNRECORDED_FACTOR: u32 = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,14 +52,14 @@ impl Deliveries {
         self.unaccounted().saturating_sub(1)
     }
 
-    /// Runs that began and did not end in order: crashes, panics and timeouts. The run of the present
-    /// delivery is included.
+    /// Runs that began and did not end in order, because they crashed, panicked or timed out. The
+    /// run of the present delivery is included.
     pub(crate) fn attempts(&self) -> u32 {
         self.unaccounted().min(self.note.begun.saturating_add(1))
     }
 
-    /// If an earlier run may have been cut off, the present run must be recorded in the message
-    /// before it begins.
+    /// Whether an earlier run may have been cut off. If so, the present run must be recorded in the
+    /// message before it begins.
     pub(crate) const fn has_unaccounted_delivery(&self) -> bool {
         self.unaccounted() > 1
     }
@@ -73,7 +75,7 @@ impl Deliveries {
         self.attempts() > max_dequeue_count
     }
 
-    /// Like [`is_exhausted`](Self::is_exhausted), for messages whose runs cannot be recorded.
+    /// Like [`is_exhausted`](Self::is_exhausted), but for a message whose runs cannot be recorded.
     pub(crate) const fn is_exhausted_unrecorded(&self, max_dequeue_count: u32) -> bool {
         self.unaccounted() > max_dequeue_count.saturating_mul(UNRECORDED_FACTOR)
     }
@@ -121,7 +123,7 @@ impl Deliveries {
         }
     }
 
-    /// The note after a delivery that saved its progress. Counting starts again from there.
+    /// The note after a delivery that saved its progress. Attempts are counted from zero again.
     pub(crate) fn advanced(
         &self,
         jobs_per_delivery: Option<u32>,

@@ -1,4 +1,4 @@
-//! Measures backlogs. Each measurement costs two requests, so it is done seldom.
+//! Measures backlogs. Each measurement costs two requests, so measurements are rare.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,9 +40,9 @@ async fn backlog(consumer: &QueueConsumer, clock: &dyn Clock) -> Result<(), Stor
             .peek(&consumer.queue, limits::QUEUE_BATCH)
             .await?
     };
-    // The front of the queue is not always its oldest message, but the oldest of the first 32 is
-    // near enough. The service shows hidden messages to nobody but their receiver, so the age of
-    // messages that a worker holds, or held when it crashed, is unknown.
+    // The first message of the queue is not always the oldest, but the oldest of the first 32 is
+    // close enough. A peek does not show hidden messages, so the age of messages that a worker
+    // holds, or held when it crashed, is unknown.
     let oldest = visible.iter().map(|message| message.inserted).min();
     let now = clock.now();
     let age = oldest.map(|inserted| between(inserted, now));

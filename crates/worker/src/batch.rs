@@ -1,4 +1,5 @@
-//! One delivery of a batch: a job for each of many primaries. The jobs run concurrently, and each has its own key and outcome.
+//! Handles one delivery of a batch, which is a message with a job for each of many primaries. The
+//! jobs run concurrently, and each has its own key and outcome.
 //!
 //! ```text
 //!   batch ──▶ the first of its jobs ──▶ key ▸ run ──▶ decide ──▶ poison messages of single jobs
@@ -11,9 +12,9 @@
 //! job runs in the same way as a single one (`job_runs`); only the settlement of the message differs.
 //!
 //! A job that crashes the process must not take its whole batch to the poison queue. So after a run
-//! that was cut off, half of the jobs run, then a quarter, until a single one is left. That one is
-//! given up, and the others continue together. The message records how many a delivery may run while
-//! this is less than all.
+//! that was cut off, the next delivery runs half of the jobs, then a quarter, until a single job
+//! runs alone. If that job still crashes, it is given up, and the others continue together. While a
+//! delivery may not run all jobs, the message records how many it may run.
 
 mod decide;
 

@@ -1,6 +1,6 @@
-//! While an account refuses all requests, nothing is received from its queues, and it is probed
-//! from time to time. Jobs from queues of other accounts go on; those that need this account are
-//! retried later.
+//! While an account refuses all requests, nothing is received from its queues, and the account is
+//! probed from time to time. Jobs from the queues of other accounts continue. If such a job needs
+//! the refusing account, it is retried later.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -15,7 +15,8 @@ use evenkeel_model::AccountName;
 use evenkeel_model::settings::WaitPolicy;
 use evenkeel_storage::{OpenCircuit, Rng, StoreHealth};
 
-/// Interval between two health checks while all stores answer. A check sends no request.
+/// Interval between two checks of the stores' health while all of them answer. A check sends no
+/// request.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const PROBES: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 

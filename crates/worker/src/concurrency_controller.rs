@@ -12,8 +12,8 @@ use evenkeel_model::QueueName;
 use evenkeel_storage::Clock;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// A window with too few results is restarted at this age, because its first results are out of
-/// date by then.
+/// A window with too few results is restarted at this age, because its first results are outdated
+/// by then.
 const MAX_WINDOW: Duration = Duration::from_secs(30);
 
 /// Adapts the two pools of slots that the shards of a queue share: one for messages, one for the
@@ -54,7 +54,7 @@ pub(crate) async fn control_concurrency(
 }
 
 struct ControlledSlots<'a> {
-    /// What holds the slots, for the log.
+    /// Name of the pool of slots, for the log.
     pool: &'static str,
     slots: &'a Slots,
     controller: AdaptiveLimit,
@@ -73,7 +73,8 @@ impl<'a> ControlledSlots<'a> {
         }
     }
 
-    /// Evaluates the current window. Returns whether the number of slots has changed.
+    /// Evaluates the current window and sets the number of slots. Returns whether the number has
+    /// changed.
     fn evaluate(&mut self, queue: &QueueName, now: Duration) -> bool {
         self.slots.drop_surplus();
         let window = self.slots.window(now.saturating_sub(self.began));

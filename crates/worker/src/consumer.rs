@@ -18,7 +18,8 @@ use evenkeel_storage::{BlobStore, Message, QueueStore};
 #[serde(rename_all = "lowercase")]
 pub enum QueueKind {
     Jobs,
-    /// Rechecks from earlier runs, and the jobs that their job queue does not accept.
+    /// The queue has rechecks that earlier runs requested, and jobs that their job queue does not
+    /// accept.
     Rechecks,
 }
 
@@ -33,7 +34,7 @@ impl QueueKind {
 
 pub(crate) struct QueueConsumer {
     pub(crate) queue: QueueName,
-    /// The queue as configured; `queue` may be a shard of it.
+    /// The queue as configured. `queue` is this queue or one of its shards.
     pub(crate) configured_queue: QueueName,
     pub(crate) kind: QueueKind,
     pub(crate) account: AccountName,
@@ -43,11 +44,12 @@ pub(crate) struct QueueConsumer {
     pub(crate) recheck: QueueName,
     pub(crate) sync_queue: QueueName,
     pub(crate) carry_queue: QueueName,
-    /// The jobs that it accepts. A recheck queue has no limits, because only workers write to it.
+    /// The jobs that the queue accepts. A recheck queue has no limits, because only workers write
+    /// to it.
     pub(crate) allowed: JobAllowance,
     pub(crate) queues: Arc<dyn QueueStore>,
     pub(crate) blobs: Arc<dyn BlobStore>,
-    /// Shared by the shards of a queue.
+    /// Slots for messages. The shards of a queue share them.
     pub(crate) slots: Slots,
     /// Slots for the jobs of batches, in addition to the slot of their message. Shared by the
     /// shards of a queue.
@@ -58,8 +60,8 @@ pub(crate) struct QueueConsumer {
 }
 
 impl QueueConsumer {
-    /// How many jobs that cannot be coalesced may wait for one key. Half of the slots stay free for
-    /// other keys.
+    /// Maximum number of jobs that cannot be coalesced and wait for one key. Half of the slots stay
+    /// free for other keys.
     pub(crate) fn max_waiters(&self) -> usize {
         self.slots.count().div_ceil(2)
     }

@@ -19,9 +19,9 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::settings::WorkerSettings;
 use evenkeel_storage::{Clock, Rng};
 
-/// Resolves the primary of a job, so that no two jobs of one primary run at once. For an archived
-/// primary, its former primaries follow. If the result is empty (an archive that is not in the
-/// catalog), the job is not scheduled by key, and it fails.
+/// Resolves the primary of a job, so that no two jobs of one primary run at once. If the primary is
+/// archived, its former primaries follow it in the list. If the list is empty (because the archive
+/// is not in the catalog), the job fails without waiting for a key.
 pub type PrimaryResolver = Arc<dyn Fn(&Job) -> Vec<Primary> + Send + Sync>;
 
 pub(crate) struct RunContext {
@@ -40,22 +40,22 @@ pub(crate) struct RunContext {
     pub(crate) unsettled: UnsettledMessages,
     pub(crate) quarantine: CrashQuarantine,
     pub(crate) stop: Stop,
-    /// Cancelled when a job meets data of a later catalog. Such jobs are retried until the catalog
-    /// fits, so a run until idle would never end.
+    /// Cancelled when a job finds data of a later catalog. Such jobs are retried until the worker
+    /// has that catalog, so a worker that runs until idle would never end.
     pub(crate) outdated: CancellationToken,
     pub(crate) tally: WorkerTally,
     pub(crate) items: job_metrics::ItemCounters,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
-/// Signals that end a run, in this order.
+/// Signals that end a run. They are sent in this order.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
-    /// Nothing is received and nothing is started any more.
+    /// When this is cancelled, no message is received and no job is started any more.
     pub(crate) receiving: CancellationToken,
-    /// Running jobs are cancelled and released.
+    /// When this is cancelled, running jobs are cancelled and their messages released.
     pub(crate) runs: CancellationToken,
-    /// Settlements that a store does not accept are given up.
+    /// When this is cancelled, settlements that a store does not accept are given up.
     pub(crate) settling: CancellationToken,
 }
 
@@ -76,22 +76,23 @@ pub(crate) struct WorkerTally {
     pub(crate) released: AtomicU64,
     pub(crate) poisoned: AtomicU64,
     pub(crate) lost: AtomicU64,
-    /// First request and last settlement, by the monotonic clock.
+    /// Monotonic times of the first request and of the last settlement.
     working: Mutex<Option<(Duration, Duration)>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RunReport {
     pub done: u64,
-    /// Jobs whose condition was not met, or that a later change had overtaken.
+    /// Jobs that were skipped because their condition was not met, or because a later change had
+    /// overtaken them.
     pub skipped: u64,
     pub released: u64,
     pub poisoned: u64,
     /// Deliveries that were not settled: the lease was lost, or the store did not accept the
     /// settlement.
     pub lost: u64,
-    /// Time from the request for the first message to the last settlement. The start of the program
-    /// and the wait until it is idle do not count.
+    /// Time from the request for the first message to the last settlement. It includes neither the
+    /// start of the program nor the wait until the worker counts as idle.
     #[serde(rename = "working_seconds", serialize_with = "as_seconds")]
     pub working: Duration,
 }

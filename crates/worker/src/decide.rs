@@ -15,14 +15,15 @@
 //! | timeout | release with a growing delay; poison (exhausted) after the last attempt | yes, unless a store refuses all requests |
 //! | panic | release with a growing delay; poison (exhausted) after the last attempt | yes |
 //! | attempts used up before the run (crashes) | poison (exhausted) | – |
-//! | lease lost | none: another receiver has it | yes, if the message records that a run began |
+//! | lease lost | none, because another receiver has the message | yes, if the message records that a run began |
 //!
 //! A message that would expire before a worker sees it again is poisoned (expired) instead of
 //! released.
 //!
-//! A timeout counts because a run that hangs cannot be told from a slow one, and each holds a slot
-//! for its whole length. If timeouts were written off, a job that hangs would be retried until its
-//! age ends it. While a store refuses all requests, however, the store is the reason.
+//! A timeout counts as an attempt because a run that hangs cannot be distinguished from a slow one,
+//! and either occupies a slot until the timeout. If timeouts did not count, a job that hangs would
+//! be retried until it expires. While a store refuses all requests, however, the store is the cause
+//! of the timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +107,8 @@ pub(crate) struct Rejection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interruption {
     Drain,
-    /// The earlier jobs of the batch have used up the time of the run.
+    /// The job was not started, because the earlier jobs of the batch have used up the time of the
+    /// run.
     NotStarted,
     LeaseExpired,
     /// An earlier run may have been cut off, and this run could not be recorded before it began.
@@ -126,7 +128,7 @@ pub(crate) struct DecisionInput {
     pub(crate) failing_for: Duration,
     /// Time until the message expires, by the queue's clock; `None` if it never does.
     pub(crate) ttl: Option<Duration>,
-    /// Read after a timeout only; otherwise `Available`.
+    /// Health of the stores. It is read only after a timeout; otherwise it is `Available`.
     pub(crate) stores: Health,
     /// A random number in 0..1.
     pub(crate) unit: f64,
@@ -167,7 +169,7 @@ pub(crate) struct JobProgress {
     pub(crate) delay: Duration,
     /// How many jobs of a batch each later delivery may run; `None` for all.
     pub(crate) jobs_per_delivery: Option<u32>,
-    /// The transient failures of a batch of which no job ended.
+    /// The transient failures of a batch in which no job ended.
     pub(crate) failing: Option<TransientFailures>,
 }
 
@@ -188,7 +190,7 @@ pub(crate) enum Attempt {
     Counts,
     /// The delivery ended in order and was not the job's fault.
     WrittenOff,
-    /// The delivery is written off as well, and its failure is recorded in the note.
+    /// Like `WrittenOff`, but the failure is recorded in the note.
     Failed(TransientFailures),
 }
 
@@ -206,14 +208,14 @@ pub(crate) struct PoisonVerdict {
     pub(crate) reason: Reason,
     pub(crate) step: String,
     pub(crate) error: String,
-    /// How the delivery counts if the poison queue cannot be reached and the message is released
-    /// instead.
+    /// How the delivery counts if the poison queue cannot be reached, so that the message is
+    /// released instead.
     pub(crate) attempt: Attempt,
 }
 
 /// A message may be visible for this long before a worker receives it. An idle worker polls every
-/// `poll.max`, by default 1.5 s; the rest is a margin. A message that expires within this time would
-/// be lost.
+/// `poll.max`, by default 1.5 s; the rest is a margin. If a message that expires within this time
+/// were released, it would be lost.
 pub(crate) const UNSEEN: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -> Settlement {
@@ -246,8 +248,8 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
                     return poison(Reason::Exhausted, end, &before);
                 }
                 FailureClass::Transient { retry_after } => {
-                    // Delays grow with failures since the last progress, so a walk with many parts
-                    // does not wait longer for each.
+                    // Delays grow with the failures since the last progress, so a table walk with
+                    // many parts does not wait longer and longer.
                     let delay_growing = limits.retry_delay.wait(input.failing.runs, input.unit);
                     let delay = delay_growing.max(retry_after.unwrap_or_default());
                     Settlement::Release {
@@ -283,7 +285,8 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
         RunOutcome::Interrupted(Interruption::LeaseExpired | Interruption::NotRecorded) => {
             written_off(delay_growing)
         }
-        // How long the job waits depends on the jobs before it, not on its own deliveries.
+        // How long the job waits depends on the jobs before it, not on the number of its own
+        // deliveries.
         RunOutcome::Interrupted(Interruption::QueueFull) => {
             written_off(limits.retry_delay.wait(1, input.unit))
         }
@@ -312,8 +315,8 @@ fn unless_it_expires(
     }
 }
 
-/// Whether a transient failure is the last one, because the job has failed long enough and often
-/// enough. Time in the queue does not count, and neither do withheld requests.
+/// Whether a transient failure is the last one, because the job has failed for long enough and
+/// often enough. Neither the time in the queue nor withheld requests count.
 const fn gives_up(input: &DecisionInput, limits: &Limits) -> bool {
     input.failing_for.as_nanos() >= limits.give_up_after.as_nanos()
         && input.failing.runs >= limits.max_dequeue_count
@@ -322,7 +325,7 @@ const fn gives_up(input: &DecisionInput, limits: &Limits) -> bool {
 fn poison(reason: Reason, end: &RunOutcome, before: &str) -> Settlement {
     let (step, error) = describe(end);
     let attempt = match end {
-        // The run is not repeated, so its attempt stays recorded.
+        // The run is not repeated, so its attempt stays recorded in the message.
         RunOutcome::Panicked(_) | RunOutcome::TimedOut(_) => Attempt::Counts,
         _ => Attempt::WrittenOff,
     };
@@ -334,7 +337,7 @@ fn poison(reason: Reason, end: &RunOutcome, before: &str) -> Settlement {
     })
 }
 
-/// The step that failed, and the error.
+/// Returns the step that failed, and the error.
 pub(crate) fn describe(end: &RunOutcome) -> (String, String) {
     let (step, error) = match end {
         RunOutcome::Returned(ran) => match ran.as_ref() {
@@ -515,7 +518,7 @@ mod tests {
                 },
                 tried_again(64, OFTEN),
             ),
-            // A walk that has saved its progress 39 times.
+            // The job is a table walk that has saved its progress 39 times.
             (
                 &throttled(None),
                 DecisionInput {

@@ -1,4 +1,4 @@
-//! Decodes a message into the work that it asks for, or into the reason to reject it. Pure.
+//! Decodes a message into its work, or into the reason for rejecting it. Pure.
 
 use std::borrow::Cow;
 
@@ -23,11 +23,11 @@ pub(crate) struct DecodedMessage {
     pub(crate) op: &'static str,
     /// The operation as written in the message, for its poison message.
     pub(crate) op_text: Option<String>,
-    /// The client's id of the job.
+    /// The id that the client gave to the job.
     pub(crate) id: Option<String>,
     pub(crate) traceparent: Option<String>,
     pub(crate) deliveries: Deliveries,
-    /// Number of fields that no job has.
+    /// Number of fields that are not fields of any job.
     pub(crate) unknown_fields: usize,
     pub(crate) work: Result<Payload, Rejection>,
 }
@@ -41,7 +41,8 @@ pub(crate) enum Payload {
 #[derive(Debug, Clone)]
 pub(crate) struct Assignment<'a> {
     pub(crate) work: Cow<'a, Work>,
-    /// The same for all messages of a job with an `id`.
+    /// Digest of the job, equal for all messages with the same job and client id; `None` if the job
+    /// has no `id`.
     pub(crate) digest: Option<JobDigest>,
 }
 
@@ -82,12 +83,14 @@ impl From<Work> for Assignment<'_> {
 }
 
 pub(crate) const UNKNOWN_OP: &str = "unknown";
-/// Longest text from a message in a log line, in bytes.
+/// Maximum number of bytes of a message's text in a log line.
 const TEXT_BYTES: usize = 256;
 pub(crate) const STEP: &str = "decoding the message";
-/// Any job may queue a `sync` of another primary.
+/// Operation of a job that brings one primary's derived data in step. Any job may queue one for
+/// another primary.
 pub(crate) const SYNC: &str = "sync";
-/// Queued by jobs that change a range overlay.
+/// Operation of a job that writes the values of a range overlay to the entities of the range. A job
+/// that changes the overlay queues it.
 pub(crate) const CARRY: &str = "carry";
 const RECHECK_QUEUE_OPS: [&str; 2] = [SYNC, CARRY];
 
@@ -111,7 +114,7 @@ impl DecodedMessage {
     }
 }
 
-/// The body of a message. Compressed content is not expanded yet.
+/// Returns the body of a message. Compressed content is not expanded yet.
 pub(crate) fn open_body(message: &Message) -> Result<RawBody<'_>, String> {
     match &message.text {
         MessageText::Readable(text) => {
@@ -226,8 +229,8 @@ pub(crate) fn decode(
     decoded
 }
 
-/// Why a queue does not accept a request. All jobs of a batch have the same operation and table, so
-/// any of them decides.
+/// Why a queue does not accept a request; `None` if the queue accepts it. All jobs of a batch have
+/// the same operation and table, so one of them is checked for all.
 fn refusal(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
     let (op, job) = match request {
         JobRequest::Job(envelope) => return allowed.refuses(&envelope.job),
@@ -238,7 +241,7 @@ fn refusal(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
         .or_else(|| allowed.refuses(&job?.job))
 }
 
-/// Like the work of a batch, about an arbitrary primary.
+/// The work of some job of a batch, for a property that all its jobs share.
 pub(crate) fn sample_work(batch: &Batch, kind: QueueKind) -> Result<Work, String> {
     match kind {
         QueueKind::Jobs => batch
@@ -274,8 +277,8 @@ pub(crate) fn recheck_payload(mut object: Map<String, Value>) -> Result<Payload,
     }
 }
 
-/// A recheck, or a job that the job queue does not accept and that was therefore put on the recheck
-/// queue.
+/// Decodes a recheck, or a job that was put on the recheck queue because the job queue does not
+/// accept it.
 fn recheck_work(object: Map<String, Value>) -> Result<Work, String> {
     if object
         .get("op")

@@ -1,4 +1,4 @@
-//! One delivery, from the message to its settlement.
+//! Handles one delivery, from the message to its settlement.
 //!
 //! ```text
 //!   memory ──▶ decode ──▶ attempts left? ──▶ key ──▶ recorded ──▶ run ──▶ decide ──▶ settle
@@ -34,8 +34,8 @@ use evenkeel_storage::{Message, MessageText};
 use evenkeel_telemetry::job_trace::{self, Recording, Urgency};
 use evenkeel_telemetry::traces;
 
-/// Handles one message that was received by a request sent at `sent` (monotonic), and frees its
-/// slot.
+/// Handles one message, then frees its slot. The request that received the message was sent at
+/// `sent` (monotonic).
 pub(crate) async fn deliver(
     context: Arc<RunContext>,
     consumer: Arc<QueueConsumer>,
@@ -64,8 +64,8 @@ pub(crate) async fn deliver(
             return;
         }
     };
-    // A message whose text makes the decoder panic must not take the receiver down with every
-    // delivery.
+    // If a text makes the decoder panic, the message is rejected. Otherwise each of its deliveries
+    // would take the receiver down.
     let decoded = catch_unwind(AssertUnwindSafe(|| {
         decode(
             &message,
@@ -116,7 +116,7 @@ pub(crate) async fn deliver(
     .instrument(span)
     .await;
     drop(memory);
-    // The message is in flight until it is settled.
+    // The slot is freed only now, because the message is in flight until it is settled.
     drop(place);
 }
 
@@ -148,13 +148,13 @@ fn begin_lease(
 }
 
 pub(super) struct Completion {
-    /// For a batch, the outcome that stands for the whole delivery.
+    /// The outcome of the run. For a batch, it is the outcome that stands for the whole delivery.
     pub(super) end: RunOutcome,
     pub(super) ended: Duration,
     pub(super) settlement: Settlement,
     pub(super) settled: SettleOutcome,
     pub(super) jobs: Option<JobCounts>,
-    /// For the observer; empty if there is none.
+    /// The keys for the observer; empty if there is no observer.
     pub(super) keys: KeyOutcomes,
 }
 
@@ -189,7 +189,8 @@ async fn work_on(mut delivery: OpenDelivery<'_>) {
     delivery.facts.report_completion(concluded);
 }
 
-/// The outcome of a message's only job. If there is none, the worker stopped before the job began.
+/// The outcome of a message's only job. If there is no outcome, the worker stopped before the job
+/// began.
 fn single_outcome(ran: Result<Vec<JobOutcome>, RunOutcome>) -> RunOutcome {
     let ended = ran.map(|mut ends| ends.pop().map(|job| job.end));
     ended.map_or_else(
@@ -199,7 +200,7 @@ fn single_outcome(ran: Result<Vec<JobOutcome>, RunOutcome>) -> RunOutcome {
 }
 
 impl OpenDelivery<'_> {
-    /// Settles a message by one outcome: that of its single job, or of a batch as a whole.
+    /// Settles a message by one outcome: the outcome of its single job, or that of a whole batch.
     pub(super) async fn conclude(&mut self, end: RunOutcome) -> Completion {
         let DeliveryFacts { context, .. } = self.facts;
         let ended = context.now();
@@ -218,9 +219,9 @@ impl OpenDelivery<'_> {
 }
 
 pub(crate) struct DeliveryTimes {
-    /// From enqueuing to the end of the run.
+    /// Time from enqueuing the message to the end of the run.
     pub(crate) age: Duration,
-    /// From receiving to settling.
+    /// Time from receiving the message to settling it.
     pub(crate) took: Duration,
 }
 
@@ -341,7 +342,7 @@ impl DeliveryFacts<'_> {
         outcome
     }
 
-    /// Logs a delivery: at debug if it succeeded, otherwise at warn with the causes.
+    /// Logs a delivery, at debug if it succeeded, otherwise at warn with the error and its causes.
     fn report(&self, concluded: &Completion) {
         let Completion {
             end,
@@ -405,8 +406,8 @@ impl DeliveryFacts<'_> {
 }
 
 /// Whether the age of a message counts as lag. Rechecks are late by design. A walk over a whole
-/// table (backfill, audit, carry, drop_table) takes as long as the table is large, which is no
-/// measure of how far behind an entity is.
+/// table (backfill, audit, carry, `drop_table`) takes longer for a larger table, so its age does
+/// not show how far behind an entity is.
 pub(crate) fn counts_as_lag(consumer: &QueueConsumer, decoded: &DecodedMessage) -> bool {
     consumer.kind == QueueKind::Jobs && !is_table_walk(decoded)
 }

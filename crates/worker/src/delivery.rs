@@ -1,5 +1,3 @@
-//! The state of one delivery.
-
 use std::time::Duration;
 
 use super::consumer::QueueConsumer;
@@ -12,23 +10,22 @@ use super::queue_time::QueueTime;
 use evenkeel_engine::FailureClass;
 use evenkeel_storage::Message;
 
-/// A message in work, with the lease that allows settling it.
+/// A message being processed, with the lease that allows settling it.
 pub(super) struct OpenDelivery<'d> {
-    /// Separate from the lease, because work under the lease borrows the facts while the lease is
-    /// borrowed mutably.
+    /// The facts are separate from the lease, because work under the lease borrows the facts while
+    /// the lease is borrowed mutably.
     pub(super) facts: DeliveryFacts<'d>,
     pub(super) lease: Lease,
 }
 
-/// What does not change during a delivery.
+/// Facts that do not change during a delivery.
 #[derive(Clone, Copy)]
 pub(super) struct DeliveryFacts<'d> {
     pub(super) context: &'d RunContext,
     pub(super) consumer: &'d QueueConsumer,
-    /// The message as it was received.
     pub(super) message: &'d Message,
     pub(super) decoded: &'d DecodedMessage,
-    /// The queue's clock.
+    /// Gives the time by the queue's clock.
     pub(super) queue_time: QueueTime,
     /// Monotonic time at which the request for the message was sent.
     pub(super) sent: Duration,
@@ -37,7 +34,8 @@ pub(super) struct DeliveryFacts<'d> {
 }
 
 impl DeliveryFacts<'_> {
-    /// Records throttling, views out of step and an outdated catalog, if the outcomes show them.
+    /// Records what the outcomes report: throttling, views that are out of step, and an outdated
+    /// catalog.
     pub(super) fn record_obstacles<'a>(&self, ends: impl IntoIterator<Item = &'a RunOutcome>) {
         for end in ends {
             self.consumer.slots.ended(is_throttled(end));
@@ -48,7 +46,7 @@ impl DeliveryFacts<'_> {
         }
     }
 
-    /// The input of the decision if the runs have just ended in these ways.
+    /// The input of the decision, if the runs have just ended with these outcomes.
     pub(super) fn input<'a>(
         &self,
         ends: impl IntoIterator<Item = &'a RunOutcome>,
@@ -87,8 +85,8 @@ fn is_outdated(end: &RunOutcome) -> bool {
     matches!(end, RunOutcome::Returned(ran) if matches!(ran.as_ref(), RunResult::Failed(failure, _) if failure.class == FailureClass::OutdatedCatalog))
 }
 
-/// Whether a store asked the run to retry later. A withheld request does not count: it means that
-/// one partition is busy, and partitions have their own pace.
+/// Whether a store asked the run to retry later. A withheld request does not count, because it only
+/// shows that one partition is busy. Partitions are paced separately.
 pub(super) fn is_throttled(end: &RunOutcome) -> bool {
     let asked = |class| {
         matches!(

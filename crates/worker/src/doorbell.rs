@@ -1,9 +1,10 @@
 //! Wakes the receiver of an idle queue when a message has arrived.
 //!
-//! An idle queue is polled seldom, because each request costs. The sender of a message, or a caller
-//! that knows of one, may ring: the queue is then polled at once, and often for a while, as after
-//! work. A needless ring costs some requests, but never more than polling at the fastest pace. A
-//! wait that a service asked for, or that follows a failure, is not cut short.
+//! An idle queue is polled seldom, because each request costs money. A program that has sent a
+//! message, or knows of one, may ring the doorbell. The queue is then polled at once, and
+//! frequently for a while, as after a job. A needless ring costs some requests, but never more than
+//! polling at the fastest rate. The doorbell does not shorten a wait that a service asked for, or
+//! that follows a failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +23,8 @@ pub struct Doorbell {
 pub(crate) enum ReceiverWait {
     /// A fixed time that the doorbell does not shorten, because the store asked for it or failed.
     Fixed(Duration),
-    /// Waits for the first duration, or until the doorbell rings. A ring takes effect only after
-    /// the second duration has passed.
+    /// The receiver waits for the first duration, or until the doorbell rings. A ring takes effect
+    /// only after the second duration has passed.
     UntilBell(Duration, Duration),
 }
 
@@ -38,8 +39,8 @@ impl Doorbell {
         }
     }
 
-    /// Rings for a queue, which may be a shard, or for all queues if `queue` is `None`. Returns the
-    /// number of receivers that it rang for.
+    /// Rings for one queue or shard, or for all queues if `queue` is `None`. Returns the number of
+    /// receivers that were notified.
     pub fn ring(&self, queue: Option<&QueueName>) -> usize {
         let bells = self.bells.iter().filter(|(configured, own, _)| {
             queue.is_none_or(|queue| queue == configured || queue == own)

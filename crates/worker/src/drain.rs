@@ -1,4 +1,5 @@
-//! The end of a run: stops receiving, lets jobs end, cancels and releases the rest, joins all tasks.
+//! Ends a run: stops receiving, lets running jobs finish, cancels and releases the others, and
+//! joins all tasks.
 //!
 //! ```text
 //!   shutdown ──▶ receiving stops ──── drain ────▶ runs are cancelled, ── GRACE ──▶ settlements are given up

@@ -1,5 +1,5 @@
-//! Completes an erasure: once everything else of an entity is erased, the poison messages about it
-//! are discarded.
+//! Completes an erasure. Once all other data of an entity is erased, the poison messages about the
+//! entity are discarded.
 
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, QueueName};
 use evenkeel_storage::{Rng, StoreError, Stores};
 
-/// Delay of an erasure that met poison messages held by another command.
+/// Delay before an erasure is retried because another command held poison messages.
 const HELD_RETRY: Duration = Duration::from_mins(1);
 
 const STEP: &str = "discarding poison messages about an erased entity";
@@ -33,8 +33,8 @@ pub(super) struct ErasureExecutor {
     pub(super) walks: PoisonWalks,
 }
 
-/// Walks over the poison queues. Only one runs at a time, because it hides the messages from any
-/// other. It serves all erasures that asked before it began.
+/// Walks over the poison queues. Only one walk runs at a time, because it hides the messages from
+/// any other. A walk serves all erasures that were waiting when it began.
 #[derive(Default)]
 pub(super) struct PoisonWalks {
     requests: std::sync::Mutex<WalkRequests>,
@@ -44,7 +44,7 @@ pub(super) struct PoisonWalks {
 #[derive(Default)]
 struct WalkRequests {
     begun: u64,
-    /// The erasures that the next walk serves, unless they were dropped meanwhile.
+    /// The erasures that the next walk serves. An erasure that was dropped meanwhile is ignored.
     waiting: Vec<Weak<ErasedPrimary>>,
 }
 
@@ -54,7 +54,7 @@ struct LastWalk {
     ended: WalkEnd,
 }
 
-/// The erasures that the current walk serves. If it is cut off, they wait for the next one.
+/// The erasures that the current walk serves. If the walk is cut off, they wait for the next one.
 struct WalkUnderWay<'w> {
     walks: &'w PoisonWalks,
     waiting: Vec<Weak<ErasedPrimary>>,
@@ -66,7 +66,7 @@ impl Drop for WalkUnderWay<'_> {
     }
 }
 
-/// The number of hidden messages, and the messages that remain.
+/// The number of hidden messages and the messages that remain, or the error that ended the walk.
 type WalkEnd = Result<(u64, RemainingMessages), Arc<StoreError>>;
 
 impl Default for LastWalk {
@@ -84,7 +84,7 @@ impl PoisonWalks {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a walk that serves this primary, or does it.
+    /// Waits for a walk of another erasure that also serves this primary, or does the walk.
     async fn join_walk(
         &self,
         primary: ErasedPrimary,
@@ -96,7 +96,7 @@ impl PoisonWalks {
             requests.waiting.push(Arc::downgrade(&primary));
             requests.begun + 1
         };
-        // Everything else of the erasure is done, so none of its announcements stays open while it
+        // All other steps of the erasure are done, so no announcement of it stays open while it
         // waits here.
         let mut last = aside(self.last.lock()).await;
         if last.number >= number && last.primaries.contains(&primary) {
@@ -136,13 +136,12 @@ impl PoisonWalks {
 pub struct QueueDiscards {
     pub queue: QueueName,
     pub account: AccountName,
-    /// Includes the discards before a failure.
+    /// Discarded messages, including those that were discarded before a failure.
     pub discarded: ErasureDiscards,
-    /// Why the walk over this queue was cut short.
     pub error: Option<StoreError>,
 }
 
-/// The poison queues to search, and what resolves the primaries of a message.
+/// The poison queues to search, and the means to resolve the primaries of a message.
 pub struct PoisonScope<'r> {
     pub stores: &'r Stores,
     pub queues: &'r [QueueSettings],

@@ -13,15 +13,15 @@ use evenkeel_storage::Clock;
 /// `recheck_after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rechecks {
-    /// Due rechecks are done; later ones are left on their queues.
+    /// Due rechecks are run, and later ones are left on their queues.
     #[default]
     Ignored,
     /// The run ends only when the recheck queues are empty too.
     Awaited,
 }
 
-/// Waits until every queue has been empty for `quiet` with nothing in flight. The count of a queue
-/// includes hidden messages, so none is waiting for a retry either.
+/// Waits until every queue has been empty, with nothing in flight, for `quiet`. The message count
+/// of a queue includes hidden messages, so no message is waiting for a retry either.
 pub(crate) async fn idle(
     consumers: &[Arc<QueueConsumer>],
     quiet: Duration,

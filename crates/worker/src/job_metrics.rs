@@ -22,8 +22,8 @@ pub(crate) fn concurrency(queue: &QueueName) -> metrics::Gauge {
     gauge!(names::CONCURRENCY, names::QUEUE => label(queue))
 }
 
-/// Counters of one queue's deliveries, kept because each delivery would otherwise look up three of
-/// them.
+/// Counters of one queue's deliveries. They are kept here, because otherwise each delivery would
+/// look up three counters.
 #[derive(Default)]
 pub(crate) struct QueueCounters {
     jobs: Mutex<Vec<JobCounters>>,
@@ -156,8 +156,8 @@ pub(crate) fn polled(queue: &QueueName, at: jiff::Timestamp) {
         .set(at.as_duration().as_secs_f64());
 }
 
-/// Counts a poll whose answer was lost. Its messages are hidden, and the service has counted a
-/// delivery of each.
+/// Counts a poll whose answer was lost. The service has hidden its messages and counted a delivery
+/// of each.
 pub(crate) fn unanswered_poll(consumer: &QueueConsumer) {
     counter!(names::UNANSWERED_POLLS_TOTAL, names::QUEUE => label(&consumer.queue)).increment(1);
 }

@@ -1,5 +1,5 @@
-//! The runs of one delivery: waiting for keys, recording that a run begins, and the time limit. A single
-//! job is a batch of one.
+//! Runs the jobs of one delivery: waits for their keys, records that a run begins, and applies the
+//! time limit. A single job is a batch of one.
 //!
 //! ```text
 //!   message   may it crash the process? ── yes ──▶ quarantine
@@ -13,13 +13,14 @@
 //!   each job                                            run ◀──────────────────────┘
 //! ```
 //!
-//! The message records its runs when the first of its jobs has its key, so a crash while all of them
+//! The message records its runs when the first of its jobs has its key, so a crash while all jobs
 //! wait costs no attempt.
 //!
-//! A job other than `sync` that has waited begins only under a lease that was confirmed since, because
-//! another worker may have done it meanwhile. `sync` may run at any time.
+//! A job other than `sync` that has waited for its key begins only after the lease was confirmed
+//! again, because another worker may have done the job meanwhile. A `sync` may run at any time.
 //!
-//! `job_timeout` counts the run's own time: neither the wait for its key nor its waits in this process.
+//! `job_timeout` limits the run's own time. The wait for the key and waits for other runs in this
+//! process do not count.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -44,7 +45,8 @@ use super::schedule::Coalescing;
 use evenkeel_engine::{Summary, Waits, Work};
 use evenkeel_model::cause;
 
-/// Jobs of one message that run at once: as many as an entity group transaction has rows.
+/// Number of jobs of one message that run at once: the maximum number of rows of an entity group
+/// transaction.
 const AT_ONCE: usize = 100;
 
 struct Start(OrderedWatch<StartPhase>);
@@ -53,7 +55,7 @@ struct Start(OrderedWatch<StartPhase>);
 enum StartPhase {
     /// No job has its key yet.
     Waiting,
-    /// A job has its key and waits for the record.
+    /// A job has its key and waits until the run is recorded.
     Ready,
     Noted,
 }
@@ -77,8 +79,8 @@ impl Start {
 }
 
 impl OpenDelivery<'_> {
-    /// Runs the first jobs of the message under its lease, each once its key is free. Returns the
-    /// outcome of each, or one outcome of the whole message.
+    /// Runs the first jobs of the message under its lease, each as soon as its key is free. Returns
+    /// the outcome of each job, or one outcome for the whole message.
     pub(super) async fn run(
         &mut self,
         payload: &Payload,
@@ -90,8 +92,8 @@ impl OpenDelivery<'_> {
                 end: RunOutcome::Exhausted(runs),
             }]);
         }
-        // The quarantine comes before the keys, because other messages may hold the keys while they
-        // wait here.
+        // The quarantine is entered before any key is taken, because otherwise this message would
+        // hold keys while it waits here.
         self.wait_in_quarantine().await?;
         let confirmation = &self.lease.confirmation();
         let (facts, start) = (self.facts, &Start::new());
@@ -129,8 +131,8 @@ impl OpenDelivery<'_> {
     }
 }
 
-/// Shortens the outcome of a batch's job to as many changes as an observer gets. Metrics have
-/// counted them all.
+/// Shortens the list of changes of a batch's job to what an observer gets. The metrics have counted
+/// all changes.
 fn shortened(end: RunOutcome, most: usize) -> RunOutcome {
     let Some(ran) = end.ran().filter(|ran| ran.summary().changes.len() > most) else {
         return end;
@@ -156,8 +158,8 @@ impl DeliveryFacts<'_> {
         start: &Start,
         confirmation: &Confirmation,
     ) -> JobOutcome {
-        // Thousands of jobs may wait for a slot, so the memory of a run is allocated only with its
-        // slot.
+        // Thousands of jobs may wait for a slot, so the memory of a run is allocated only after its
+        // slot was acquired.
         let end = match payload {
             Payload::Single(_) => Box::pin(self.run_job(payload, at, start, confirmation)).await,
             Payload::Batch(batch) => {
@@ -178,8 +180,8 @@ impl DeliveryFacts<'_> {
         start: &Start,
         confirmation: &Confirmation,
     ) -> RunOutcome {
-        // Without this a batch of which no job can be decoded would be a single step for the
-        // runtime.
+        // Yields to the runtime now and then. Otherwise a batch whose jobs cannot be decoded would
+        // run through without any await.
         tokio::task::consume_budget().await;
         let assignment = match payload.job(at, self.consumer.kind) {
             Ok(assignment) => assignment,
@@ -200,7 +202,7 @@ impl DeliveryFacts<'_> {
         self.execute(&assignment, guard).await
     }
 
-    /// Waits for the key, or for the end of the run that the job was coalesced into.
+    /// Waits until the job has its key, or until the run into which the job was coalesced ends.
     async fn acquire_key(
         &self,
         work: &Work,
@@ -264,7 +266,7 @@ impl DeliveryFacts<'_> {
                         job_metrics::coalesced(consumer);
                         Err(RunOutcome::Returned(ran))
                     }
-                    // The run that held the key was torn down without passing it on.
+                    // The run that held the key was cancelled without passing the key on.
                     Err(_) => Err(RunOutcome::Interrupted(Interruption::QueueFull)),
                 }
             }
@@ -278,8 +280,8 @@ impl DeliveryFacts<'_> {
             message,
             ..
         } = self;
-        // Requests of an earlier delivery of any of these jobs may still be under way, so the
-        // highest dequeue count applies.
+        // Requests of an earlier delivery of any of the coalesced jobs may still be under way, so
+        // the highest dequeue count of these jobs applies.
         let delivery = evenkeel_engine::Delivery {
             dequeue_count: guard.dequeue_count(),
             ..consumer.delivery(message, assignment.digest.clone())
@@ -352,7 +354,7 @@ impl OpenDelivery<'_> {
     }
 
     /// Records in the message that a run begins. If no earlier run can have been cut off, the first
-    /// renewal does it at no cost; otherwise it is a request before the run.
+    /// renewal records it at no cost. Otherwise a separate request before the run does.
     async fn note(&mut self) -> Result<(), RunOutcome> {
         let DeliveryFacts {
             context, decoded, ..
@@ -375,7 +377,7 @@ impl OpenDelivery<'_> {
     }
 }
 
-/// Waits until a run has used up its time. Waiting for other runs in this process does not count.
+/// Waits until a run has used up its time, not counting its waits for other runs in this process.
 async fn time_up(limit: Duration, waits: &Waits) {
     let mut set_aside = Duration::ZERO;
     let mut left = limit;

@@ -12,15 +12,14 @@ use evenkeel_model::cause;
 use evenkeel_model::job::Batch;
 
 /// Maximum number of bytes for the keys of one delivery. A dashboard keeps a thousand deliveries,
-/// so these take at most 16 MiB. A hundred short keys take 2 KiB.
+/// so their keys take at most 16 MiB. A hundred short keys take 2 KiB.
 const BYTES: usize = 16 * 1024;
 const ERROR_BYTES: usize = 256;
-/// Maximum number of bytes of one key, enough for 512 characters. A longer key is an error in its
-/// job, and is shortened here.
+/// Maximum number of bytes of one key, enough for 512 characters. A job with a longer key is an
+/// error, and the key is shortened here.
 const KEY_BYTES: usize = 1_540;
 
-/// The keys of one delivery. Keys whose jobs did not succeed come first. As many keys are kept as
-/// fit.
+/// The keys of one delivery, as many as fit. Keys whose jobs did not succeed come first.
 #[derive(Debug, Clone, Default)]
 pub struct KeyOutcomes {
     pub table: Option<TableName>,
@@ -35,7 +34,7 @@ pub struct KeyOutcomes {
 pub struct KeyOutcome<'a> {
     pub pk: &'a str,
     pub rk: &'a str,
-    /// `Retried` if the job is left for the next delivery.
+    /// The outcome of the job; `Retried` if the next delivery runs it.
     pub ending: DeliveryStatus,
     pub error: Option<&'a str>,
 }
@@ -48,7 +47,7 @@ struct StoredOutcome {
     error: Option<TextSpan>,
 }
 
-/// Texts one after the other, each followed by a line break.
+/// Texts, each followed by a line break.
 #[derive(Debug, Clone, Default)]
 struct Texts(String);
 
@@ -59,8 +58,8 @@ struct TextSpan {
 }
 
 impl Texts {
-    /// Adds a text of at most `most` bytes, or reuses `before` if the text is the same. `None` if
-    /// there is no room.
+    /// Adds a text of at most `most` bytes, or reuses `before` if the text is the same. Returns
+    /// `None` if there is no room.
     fn add(&mut self, text: &str, most: usize, before: Option<TextSpan>) -> Option<TextSpan> {
         let short = (text.len() > most).then(|| cause::shortened(text, most));
         let text = short.as_deref().unwrap_or(text);
@@ -84,7 +83,7 @@ impl Texts {
 }
 
 impl KeyOutcomes {
-    /// `settled` holds for all jobs that have neither ended nor been poisoned.
+    /// `settled` is the outcome of all jobs that have neither ended nor been poisoned.
     pub(super) fn of(
         batch: &Batch,
         table: Option<TableName>,
@@ -153,7 +152,7 @@ impl KeyOutcomes {
         keys
     }
 
-    /// Returns `None` if there is no room.
+    /// Adds a key with its outcome. Returns `None` if there is no room.
     pub fn add(
         &mut self,
         KeyOutcome {

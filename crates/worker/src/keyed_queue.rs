@@ -1,4 +1,4 @@
-//! Lets jobs wait for the key of their primary, in the order that the schedule decides.
+//! Lets jobs wait for the key of their primary. The schedule decides their order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,17 +13,17 @@ struct Waiter {
     dequeue_count: u32,
 }
 
-/// The keys of all primaries that this process works on. The lock is held briefly, once per arrival
-/// and once per end.
+/// The keys of all primaries that this process works on. The lock is held briefly, once when a job
+/// arrives and once when it ends.
 #[derive(Clone)]
 pub(crate) struct KeyedQueue {
     schedule: Arc<Mutex<Schedule<Primary, Waiter>>>,
 }
 
 pub(crate) enum KeyTurn {
-    /// It runs, for itself and for the jobs coalesced into it.
+    /// The job runs, also on behalf of the jobs that were coalesced into it.
     Acquired(KeyGuard),
-    /// It was coalesced into a run that gave this result.
+    /// The job was coalesced into a run that gave this result.
     Coalesced(Arc<RunResult>),
 }
 
@@ -47,7 +47,8 @@ impl KeyedQueue {
         }
     }
 
-    /// At most `most` jobs that cannot be coalesced may wait for a key.
+    /// Registers a job for a key. The job gets the key, waits for it, or is refused because `most`
+    /// jobs that cannot be coalesced already wait for it.
     pub(crate) fn arrive(
         &self,
         key: Primary,
@@ -76,12 +77,13 @@ impl KeyedQueue {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Schedule<Primary, Waiter>> {
-        // No code under the lock is expected to panic; if it did, this schedule would still be the
-        // best available.
+        // No code under the lock is expected to panic. If some code did, the schedule would still
+        // be usable.
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes the key on. `back` holds the coalesced jobs of a run that gave no result.
+    /// Passes the key to the next job. `back` holds the jobs that were coalesced into a run that
+    /// gave no result.
     fn pass_on(&self, key: &Primary, mut back: Vec<Waiter>) {
         loop {
             let next = {
@@ -99,8 +101,8 @@ impl KeyedQueue {
             };
             match waiter.sender.send(KeyTurn::Acquired(guard)) {
                 Ok(()) | Err(KeyTurn::Coalesced(_)) => return,
-                // This job no longer waits, because its lease was lost or it was released. The key
-                // passes to the next.
+                // The next job no longer waits, because its lease was lost or its message released.
+                // The key passes to the job after it.
                 Err(KeyTurn::Acquired(mut guard)) => {
                     guard.held = None;
                     back = std::mem::take(&mut guard.coalesced);
@@ -111,7 +113,7 @@ impl KeyedQueue {
 }
 
 impl KeyGuard {
-    /// For work without a key, which no other job waits for.
+    /// A guard for work without a key. No other job waits for it.
     pub(crate) const fn unkeyed(dequeue_count: u32) -> Self {
         Self {
             held: None,
@@ -120,7 +122,7 @@ impl KeyGuard {
         }
     }
 
-    /// The highest dequeue count of the jobs that share the run. If any of them was delivered
+    /// The highest dequeue count of the jobs that share the run. If one of them was delivered
     /// before, requests of that delivery may still be under way, so the run must act as a
     /// redelivery.
     pub(crate) fn dequeue_count(&self) -> u32 {
@@ -133,7 +135,7 @@ impl KeyGuard {
     /// Gives the result to the jobs that were coalesced into this run.
     pub(crate) fn finish(mut self, ran: &Arc<RunResult>) {
         for waiter in self.coalesced.drain(..) {
-            // A job that no longer waits needs no result.
+            // Sending fails if the other job no longer waits. It needs no result then.
             drop(waiter.sender.send(KeyTurn::Coalesced(Arc::clone(ran))));
         }
     }

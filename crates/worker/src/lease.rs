@@ -3,7 +3,7 @@
 //! The task that works on the message is the only owner of the lease. It alone renews, releases and
 //! deletes, one request at a time, so no request carries an outdated pop receipt.
 //!
-//! # How long it can be trusted
+//! # How long a lease can be trusted
 //!
 //! ```text
 //!  worker   |--- Get sent ------------ answer --|-------- work --------|  deadline = sent + visibility
@@ -12,19 +12,20 @@
 //!                    e ≥ s                                                  e + visibility ≥ d
 //! ```
 //!
-//! The service hides the message from the moment at which it executes the request, and this is not
-//! before the worker sent it. So a deadline counted from the sending is never after the service's own.
-//! The two clocks need not agree; they only have to run at the same rate. Every renewal moves the
-//! deadline in the same way. When it passes, the work is dropped before it is polled again, so nothing
-//! is sent after the lease.
+//! The service hides the message from the moment at which it executes the request, which is after
+//! the worker sent the request. So a deadline counted from the sending is never later than the
+//! service's deadline. The two clocks need not agree; they only have to run at the same rate. Every
+//! renewal moves the deadline in the same way. When the deadline passes, the work is dropped before
+//! it is polled again, so nothing is sent after the lease.
 //!
-//! A service that has failed over may show a message too early, and another worker may have done it
-//! meanwhile. So work that must not be repeated asks for a [`Confirmation`] after it has waited: a
-//! renewal shows whether the message still belongs to this worker.
+//! After a failover, the service may show a message too early, and another worker may have done its
+//! work meanwhile. So work that must not be repeated waits for a [`Confirmation`] after it has
+//! waited for its key. The confirmation is a renewal, which shows whether the message still belongs
+//! to this worker.
 //!
 //! The deadline cannot stop a request that is already on the wire, nor a process that is suspended
-//! between reading its clock and sending. Correctness does not depend on it: every write of a run is
-//! conditional, and leases only avoid doing work twice.
+//! between reading its clock and sending. Correctness does not depend on the deadline: every write
+//! of a run is conditional, and leases only avoid doing work twice.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -45,15 +46,15 @@ use evenkeel_model::limits;
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
 const RETRY_MIN: Duration = Duration::from_secs(5);
-/// A failed renewal of a short lease is retried within this part of its length, so the shortest
-/// lease (10 s) has two more renewals after the first has failed.
+/// While renewals fail, a short lease retries them at intervals of this part of its length. So even
+/// the shortest lease (10 s) has two more renewals after the first has failed.
 const RETRY_PART: u32 = 8;
-/// The resolution of timers. A zero-length sleep would busy-loop.
+/// The resolution of timers, and therefore the shortest sleep. A zero-length sleep would busy-loop.
 const TICK: Duration = Duration::from_millis(1);
 /// The service counts visibility in whole seconds.
 const SECOND: Duration = Duration::from_secs(1);
-/// Time during which a receipt or renewal counts as a recent proof that the message is still this
-/// worker's. Most runs begin within this time.
+/// For this long after a receive or a renewal, no further renewal is needed to show that the
+/// message is still this worker's. Most runs begin within this time.
 const CONFIRMED_FOR: Duration = Duration::from_millis(250);
 
 pub(crate) struct Lease {
@@ -62,9 +63,9 @@ pub(crate) struct Lease {
     rng: Arc<dyn Rng>,
     id: String,
     receipt: String,
-    /// Sent with every renewal, because an update without a text would empty the message. `None` if
-    /// the text could not be read; then there are no renewals, since nothing else may be written in
-    /// its place.
+    /// The text that every renewal sends, because an update without a text would empty the message.
+    /// `None` if the text could not be read. The lease is then never renewed, because no other text
+    /// may replace the message's own.
     text: Option<String>,
     pending_note: Option<Note>,
     visibility: Duration,
@@ -77,16 +78,17 @@ pub(crate) struct Lease {
     /// Wait before the next renewal, halved while renewals fail.
     interval: Duration,
     confirmation: Arc<Confirmation>,
-    /// If the runs of the message may be what crashes the process, this permit is held until the
-    /// message is settled.
+    /// If the runs of this message may be crashing the process, the message holds this permit of
+    /// the quarantine until it is settled.
     quarantine_permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The last proof that the message is still this worker's, for work under the lease.
+/// Gives work under the lease the last proof that the message is still this worker's.
 pub(crate) struct Confirmation {
     clock: Arc<dyn Clock>,
     requested: Notify,
-    /// Monotonic time at which the request was sent that received the message, or renewed it last.
+    /// Monotonic time at which the request was sent that received the message, or last renewed its
+    /// lease.
     confirmed: OrderedWatch<Duration>,
 }
 
@@ -107,7 +109,7 @@ impl Confirmation {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LeaseOutcome<T> {
-    /// The work ended. The lease may have been lost just then; settling will show it.
+    /// The work ended. The lease may have been lost just before; if so, settling shows it.
     Finished(T),
     /// The pop receipt is no longer valid, so another receiver may have the message. The work was
     /// dropped.
@@ -119,8 +121,8 @@ pub(crate) enum LeaseOutcome<T> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoteOutcome {
-    /// The note is recorded. Or the answer was lost, and the run that begins now makes the record
-    /// true.
+    /// The note is recorded, or the answer to the request was lost. In the latter case too the
+    /// record is correct, because the run begins now.
     Noted,
     /// The note does not fit into the message.
     NoRoom,
@@ -132,10 +134,10 @@ pub(crate) enum NoteOutcome {
 pub(crate) struct LeaseStart {
     pub(crate) id: String,
     pub(crate) receipt: String,
-    /// `None` if the text could not be read.
+    /// The text of the message; `None` if it could not be read.
     pub(crate) text: Option<String>,
     pub(crate) visibility: Duration,
-    /// Monotonic time before the Get was sent.
+    /// Monotonic time just before the Get Messages request was sent.
     pub(crate) sent: Duration,
     pub(crate) expires: Option<Duration>,
 }
@@ -188,12 +190,11 @@ impl Lease {
         Arc::clone(&self.confirmation)
     }
 
-    /// Keeps the quarantine's permit until the message is settled.
     pub(crate) fn keep_quarantine_permit(&mut self, permit: OwnedSemaphorePermit) {
         self.quarantine_permit = Some(permit);
     }
 
-    /// Records the run with the first renewal.
+    /// Records the run in the message with the first renewal.
     pub(crate) fn note_later(&mut self, note: Note) {
         self.pending_note = Some(note);
     }
@@ -238,14 +239,15 @@ impl Lease {
     }
 
     /// Like [`hold`](Self::hold), but the work continues when the message expires, because no other
-    /// receiver can get it then.
+    /// receiver can get an expired message.
     pub(crate) async fn hold_past_expiry<T>(
         &mut self,
         work: impl Future<Output = T>,
     ) -> LeaseOutcome<T> {
         let mut work = pin!(work);
         match self.hold(work.as_mut()).await {
-            // Visibility is in whole seconds.
+            // Visibility is in whole seconds, so the last lease may end up to a second before the
+            // message expires.
             LeaseOutcome::Expired
                 if self
                     .expires
@@ -329,8 +331,8 @@ impl Lease {
             .await
     }
 
-    /// Sends one request to make the message visible after `delay`, with this text. The delay is
-    /// shortened to the time to live and to the service's limit.
+    /// Sends one request to make the message visible after `delay`, with this text. A delay beyond
+    /// the message's time to live or the service's limit is shortened.
     pub(crate) async fn release(&mut self, text: &str, delay: Duration) -> Result<(), StoreError> {
         let ttl = self.expires.map(|expires| {
             expires
@@ -350,8 +352,8 @@ impl Lease {
         Ok(())
     }
 
-    /// Puts the pending note into the text of the next renewal. If it does not fit, the run is not
-    /// recorded.
+    /// Puts the pending note into the text of the next renewal. If the note does not fit, the run
+    /// is not recorded.
     fn add_pending_note(&mut self) {
         let note = self.pending_note.take();
         if let Some(noted) = note.and_then(|note| with_note(self.text()?, &note)) {
@@ -415,8 +417,8 @@ impl Lease {
         self.schedule_renewal(sent);
     }
 
-    /// Renewals are spread over the last fifth of the interval, so that messages that were received
-    /// together are not renewed together.
+    /// Chooses a time in the last fifth of the interval, so that messages that were received
+    /// together are not all renewed at once.
     fn schedule_renewal(&mut self, from: Duration) {
         let due = from + self.interval.mul_f64(self.rng.between(0.8, 1.0));
         let cannot_reach_further = self
@@ -430,7 +432,8 @@ impl Lease {
         };
     }
 
-    /// The visibility timeout to request: the service refuses one beyond the expiry of the message.
+    /// The visibility timeout to request. The service refuses one that ends after the message
+    /// expires.
     fn visibility_at(&self, now: Duration) -> Duration {
         match self.expires {
             Some(expires) => self

@@ -12,15 +12,15 @@
 //!
 //! * A message is deleted only after its work succeeded, or after its poison message was put.
 //! * Nothing is written for a message after its lease, and never with an outdated pop receipt.
-//! * Attempts are runs that began, never deliveries alone. An outage, throttling, a shutdown or a lost
-//!   answer poisons nothing. Only crashes, panics and runs that never end count.
+//! * Only a run that began counts as an attempt; a delivery alone does not. An outage, throttling, a
+//!   shutdown or a lost answer poisons nothing. Only crashes, panics and runs that never end count.
 //! * A job is given up by its age only after it has itself failed several times for that long.
 //! * No error of a store ends the worker.
 //!
-//! The worker knows nothing of the protocol that the work follows. It calls
+//! The worker does not depend on the protocol by which the work writes to the stores. It calls
 //! [`Execute`](evenkeel_engine::Execute), and work that it drops half-way is safe to run again.
 //!
-//! It may name `engine`, `storage`, `model` and `telemetry`.
+//! This crate may depend on `engine`, `storage`, `model` and `telemetry` only.
 
 mod adaptive_limit;
 mod attempts;

@@ -1,7 +1,7 @@
 //! Writes evenkeel's own note into the text of a message. Pure.
 //!
-//! [`attempts`](super::attempts) decides its content. The note names the id of its message, so a
-//! copy under another id starts anew.
+//! [`attempts`](super::attempts) decides the content of the note. The note contains the id of its
+//! message, so the attempts of a copy under another id are counted from zero.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use evenkeel_model::body::{self, Extent};
 use evenkeel_model::job::Note;
 
 const FIELD: &str = "ek";
-/// Limits of a comparison: bytes of the expanded body, and memory of its values.
+/// Limits of `compared`: bytes of the expanded body, and memory of its values.
 const COMPARED_BYTES: usize = 256 * 1024;
 const COMPARED_MEMORY: u64 = 8 << 20;
 
-/// The raw values of the fields, which take no more memory than their text.
+/// The raw values of the fields. They take no more memory than their text.
 type Fields = BTreeMap<String, Box<RawValue>>;
 
-/// The text of the message with this note. The client's fields are kept. It is Base64, or gzip in
-/// Base64 if only that fits. `None` if the body is not a JSON object or would be too large; then
-/// the message stays as it is, and the delivery counts.
+/// Returns the text of the message with this note, and keeps the client's fields. The text is
+/// Base64, or gzip in Base64 if only that fits. Returns `None` if the body is not a JSON object or
+/// would be too large. The message then stays unchanged, and the delivery counts as an attempt.
 pub(crate) fn with_note(text: &str, note: &Note) -> Option<String> {
     with_progress(text, note, &Map::new())
 }
 
-/// Like [`with_note`], with the progress of the job in further fields.
+/// Like [`with_note`], but with the progress of the job in further fields.
 pub(crate) fn with_progress(
     text: &str,
     note: &Note,
@@ -54,8 +54,8 @@ pub(crate) fn without_note(text: &str) -> String {
         )
 }
 
-/// The body in a form in which the deliveries of one message are equal: normalised, without the
-/// fields that deliveries change. A large body is returned as it is.
+/// Returns the body in a form that is equal for all deliveries of one message: normalised, and
+/// without the fields that deliveries change. A large body is returned unchanged.
 pub(crate) fn compared(kept: &str) -> String {
     let body::Excerpt { text, cut } = body::excerpt(kept, COMPARED_BYTES);
     if cut || Extent::of(text.as_bytes()).parsed() > COMPARED_MEMORY {

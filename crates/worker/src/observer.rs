@@ -18,20 +18,20 @@ use evenkeel_model::job::{Primary, WalkProgress};
 use evenkeel_model::{QueueName, ViewName};
 use evenkeel_telemetry::job_trace::{self, JobTrace};
 
-/// Most changes in one report. A footprint may hold a thousand items.
+/// Maximum number of changes in one report. A footprint may hold a thousand items.
 pub(super) const CHANGES: usize = 64;
 const ERROR_BYTES: usize = 1_024;
 const TEXT_BYTES: usize = 256;
 
-/// Called from inside the worker's tasks, so it must neither block nor fail. Without an observer no
-/// reports are built.
+/// Receives reports about the worker. It is called from inside the worker's tasks, so it must
+/// neither block nor fail. If there is no observer, no reports are built.
 pub trait Observer: Send + Sync {
     fn ended(&self, delivery: DeliveryReport);
 
-    /// Called once for a run, even if several jobs shared it.
+    /// Called once for each run, even if several jobs shared the run.
     fn changed(&self, changes: &[ItemChange]);
 
-    /// Everything derived from a primary was in step this long after its last write.
+    /// Reports that everything derived from a primary was in step `after` its last write.
     fn found(&self, after: Duration);
 }
 
@@ -39,9 +39,9 @@ pub trait Observer: Send + Sync {
 #[serde(rename_all = "lowercase")]
 pub enum DeliveryStatus {
     Done,
-    /// A condition was not met, or a later change had overtaken the job.
+    /// The job was skipped, because its condition was not met or a later change had overtaken it.
     Skipped,
-    /// The job is retried, or only a part of it is done.
+    /// The job is retried, or only a part of the job is done.
     Retried,
     Poisoned,
     /// The message was not settled. Another receiver has it, or will get it.
@@ -67,7 +67,7 @@ impl DeliveryStatus {
         }
     }
 
-    /// `skipped` is whether the run that decided the settlement was skipped.
+    /// `skipped` is true if the run that decided the settlement was skipped.
     pub(super) const fn of(settled: SettleOutcome, skipped: bool) -> Self {
         match settled {
             SettleOutcome::Deleted if skipped => Self::Skipped,
@@ -86,27 +86,30 @@ pub struct DeliveryReport {
     pub op: &'static str,
     pub primary: Option<Primary>,
     pub jobs: usize,
-    /// The keys of a batch with the outcome of each job; as many as fit into 16 KiB.
+    /// The keys of a batch with the outcome of each job. Only as many keys are kept as fit into 16
+    /// KiB.
     pub keys: KeyOutcomes,
     pub ending: DeliveryStatus,
-    /// The label `outcome` in metrics, which is finer than `ending`.
+    /// The label `outcome` in metrics, which distinguishes more cases than `ending`.
     pub outcome: &'static str,
     pub deliveries: u32,
-    /// From receiving to settling.
+    /// Time from receiving the message to settling it.
     pub took: Duration,
-    /// From enqueuing to convergence; only for jobs about single entities that ended well.
+    /// Time from enqueuing to convergence; `None` unless the job was about a single entity and
+    /// succeeded.
     pub lag: Option<Duration>,
     /// Changes of items, in order; at most 64.
     pub changes: Vec<ItemChange>,
-    /// Number of changes, including those not in `changes`.
+    /// Number of all changes, including those that are not in `changes`.
     pub changed: usize,
-    /// Requests to the stores. A run that several jobs shared is reported with the job that ran.
+    /// The run's requests to the stores. If several jobs shared the run, only the job that ran
+    /// reports them.
     pub trace: JobTrace,
     pub step: Option<String>,
     pub error: Option<String>,
-    /// Views whose items are out of step because of the failure; at most 64.
+    /// At most 64 views whose items are out of step because of the failure.
     pub views: Vec<ViewName>,
-    /// Progress of a job that walks over a whole table and is not done.
+    /// Progress of a job that walks over a whole table and is not finished; otherwise `None`.
     pub walked: Option<WalkProgress>,
     pub message_id: String,
     pub id: Option<String>,
@@ -137,7 +140,7 @@ pub(super) fn delivered(
     let ending = DeliveryStatus::of(settled, skipped);
     let (step, error) = match ending {
         DeliveryStatus::Done => (None, None),
-        // A part is done, and the job continues.
+        // A part of the job is done, and the job continues with the next delivery.
         DeliveryStatus::Retried if end.outcome().is_some() => (None, None),
         DeliveryStatus::Skipped => (None, Some(describe(end).1)),
         DeliveryStatus::Retried | DeliveryStatus::Poisoned | DeliveryStatus::Lost => {

@@ -1,7 +1,8 @@
-//! A value that tasks read and wait for.
+//! A value that tasks read, and whose changes they wait for.
 //!
-//! Like `tokio::sync::watch`, but waiting tasks are woken in the order in which they began to wait.
-//! A watch wakes them in a random order, so a simulation of a worker could not be repeated.
+//! It works like `tokio::sync::watch`, but wakes the waiting tasks in the order in which they began
+//! to wait. Tokio's watch wakes them in a random order, so the simulation of a worker could not be
+//! reproduced.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,7 +36,8 @@ impl<T> OrderedWatch<T> {
     /// Waits until the value satisfies `wanted`. Cancel-safe.
     pub(crate) async fn wait_until(&self, wanted: impl Fn(&T) -> bool) {
         loop {
-            // Created before the value is read, so that a change in between is not missed.
+            // Created before the value is read. Otherwise a change between the two steps would be
+            // missed.
             let changed = self.changed.notified();
             if self.read(&wanted) {
                 return;
@@ -45,7 +47,7 @@ impl<T> OrderedWatch<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {
-        // Each change is a single assignment, so a panic leaves nothing half done.
+        // Each change is a single assignment, so a panic cannot leave the value half changed.
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,25 +5,26 @@ use std::time::Duration;
 use evenkeel_model::limits;
 use evenkeel_model::settings::{PollInterval, WaitPolicy};
 
-/// Waits after failed polls. They are short, so that receiving resumes soon after an outage.
+/// Waits after failed polls. They are short, so that receiving resumes soon after an outage ends.
 const FAILED: WaitPolicy = WaitPolicy::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
-/// After this many polls in a row without an answer, the answers are taken to be lost on the way.
+/// After this many polls in a row without an answer, the answers are assumed to be lost on the
+/// network.
 const LOST_ANSWERS: u32 = 2;
-/// Batches shrink by this factor while answers are lost: 32, 8, 2, 1.
+/// While answers are lost, each batch is smaller than the previous one by this factor: 32, 8, 2, 1.
 const SHRINK_FACTOR: u32 = 4;
 
 /// The polling interval and batch size of one queue.
 ///
-/// A Get whose answer is lost has hidden its messages for a whole lease and has counted a delivery
-/// of each. So a lost answer makes the next batches small, and every answer doubles them again. If
-/// only long answers are lost, short ones still get through.
+/// If the answer to a Get Messages request is lost, the service has hidden the messages for a whole
+/// lease and has counted a delivery of each. So a lost answer makes the next batches small, and
+/// every answer doubles them again. If only long answers are lost, short ones still arrive.
 #[derive(Debug, Clone)]
 pub(crate) struct PollBackoff {
     poll: PollInterval,
     empty: u32,
     failures: u32,
-    /// Polls in a row whose answer was lost.
+    /// Number of polls in a row whose answer was lost.
     unanswered: u32,
     batch: u32,
 }
@@ -39,7 +40,6 @@ impl PollBackoff {
         }
     }
 
-    /// Applies a changed poll interval.
     pub(crate) fn follow(&mut self, poll: PollInterval) {
         if self.poll != poll {
             *self = Self {
@@ -50,8 +50,8 @@ impl PollBackoff {
         }
     }
 
-    /// The doorbell rang: the queue is polled often again, because the messages may become visible
-    /// a little later.
+    /// Applies a ring of the doorbell: the queue is polled frequently for a while, because the
+    /// messages may become visible a little later.
     pub(crate) const fn reset(&mut self) {
         self.empty = 0;
     }
@@ -71,8 +71,8 @@ impl PollBackoff {
     /// The wait after an answer with `got` of the `asked` messages; `unit` is a random number in
     /// 0..1.
     ///
-    /// After a full batch there are probably more messages. After a part of one the queue is about
-    /// empty. After none it may stay empty.
+    /// After a full batch there are probably more messages. After a part of a batch the queue is
+    /// nearly empty. After an empty answer the queue may stay empty.
     pub(crate) fn answered(&mut self, got: usize, asked: usize, unit: f64) -> Duration {
         (self.failures, self.unanswered) = (0, 0);
         self.batch = (self.batch * 2).min(limits::QUEUE_BATCH);

@@ -1,7 +1,7 @@
 use evenkeel_engine::{Outcome, Work};
 use evenkeel_model::job::WalkProgress;
 
-/// `None` unless the run advanced.
+/// The progress of a table walk; `None` unless the run advanced.
 pub(super) fn walked(work: &Work, outcome: &Outcome) -> Option<WalkProgress> {
     match (work, outcome) {
         (Work::Job(job), Outcome::Advanced { fields, .. }) => {

@@ -1,8 +1,9 @@
 //! Runs messages that may be crashing the process one at a time.
 //!
-//! A crash cannot be attributed to one of the concurrent jobs. After half of their attempts such
-//! messages wait for each other before their runs are recorded. The next crash is then charged to
-//! one of them only, and harmless ones run to their end.
+//! A crash cannot be attributed to one of the concurrent jobs. So messages that have used up half
+//! of their attempts without a recorded end run one after the other. A run is recorded only when
+//! its turn comes, so the next crash is charged to that message alone, and harmless messages run to
+//! their end.
 
 use std::sync::Arc;
 
@@ -11,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::{Interruption, RunOutcome};
 
-/// Most messages that wait: as many as one Get returns. Each keeps a slot of its queue, of which
-/// half at most may be used for this. Further messages are retried later.
+/// Maximum number of messages that wait, which is as many as one Get Messages request returns. Each
+/// occupies a slot of its queue, and at most half of the slots may be used for waiting. Further
+/// messages are retried later.
 const WAITING: usize = 32;
 
 pub(crate) struct CrashQuarantine {
@@ -28,7 +30,7 @@ impl CrashQuarantine {
         }
     }
 
-    /// Waits until no other quarantined message runs. Fails if `most` messages wait already.
+    /// Waits until no other quarantined message runs. Fails if `most` messages already wait.
     pub(crate) async fn enter(
         &self,
         most: usize,

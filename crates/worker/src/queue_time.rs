@@ -1,4 +1,4 @@
-//! The queue's clock, derived from one delivery.
+//! Estimates the time by the queue's clock from one delivery.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use jiff::Timestamp;
 
 use evenkeel_storage::Message;
 
-/// Ages and expiries are by the queue's clock, because a worker's wall clock may be off by minutes.
+/// Ages and expiries are measured by the queue's clock, because a worker's wall clock may be off by
+/// minutes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueTime {
     at_get: Timestamp,
@@ -14,8 +15,8 @@ pub(crate) struct QueueTime {
 }
 
 impl QueueTime {
-    /// Derived from a message that was received with this visibility timeout by a request sent at
-    /// `sent` (monotonic).
+    /// Derives the queue's time from a message. The message was received with this visibility
+    /// timeout, by a request that was sent at `sent` (monotonic).
     pub(crate) fn of(message: &Message, visibility: Duration, sent: Duration) -> Self {
         Self {
             at_get: message
@@ -26,7 +27,8 @@ impl QueueTime {
         }
     }
 
-    /// The queue's time at a monotonic time. It may be ahead by the duration of one request.
+    /// The queue's time at a monotonic time. The result may be ahead of the queue's clock by up to
+    /// the duration of one request.
     pub(crate) fn at(&self, monotonic: Duration) -> Timestamp {
         self.at_get
             .checked_add(monotonic.saturating_sub(self.sent))
@@ -42,7 +44,7 @@ impl QueueTime {
     }
 }
 
-/// Zero if `later` is not later.
+/// The time from `earlier` to `later`; zero if `later` is not later.
 pub(crate) fn between(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
 }

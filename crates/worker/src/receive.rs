@@ -17,8 +17,8 @@ use evenkeel_model::cause;
 use evenkeel_model::settings::PollInterval;
 use evenkeel_storage::{ErrorClass, Missing};
 
-/// While all slots are taken the queue is not polled. Its last poll is then refreshed this often,
-/// well within the two minutes after which an alert fires.
+/// While all slots are taken, the queue is not polled. The time of its last poll is then refreshed
+/// this often, because an alert fires when it is two minutes old.
 const BUSY_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Receives until the run is stopped, then waits until every received message is settled.
@@ -38,8 +38,8 @@ pub(crate) async fn receive(context: Arc<RunContext>, consumer: Arc<QueueConsume
     consumer.board.set_state(ReceiverState::Stopped);
 }
 
-/// Rechecks are half an hour late by design, and no caller waits for one, so their queues are
-/// polled less often.
+/// Polls recheck queues less often. Rechecks are half an hour late by design, and no caller waits
+/// for one.
 fn poll_of(context: &RunContext, consumer: &QueueConsumer) -> PollInterval {
     let poll = context.tuning.now().poll;
     match consumer.kind {
@@ -88,13 +88,13 @@ async fn poll(
     backoff: &mut PollBackoff,
 ) -> ReceiverWait {
     let slots = async {
-        // Settlements may get stuck while this task waits for slots, so it checks again.
+        // Settlements may become stuck while this task waits for slots, so the check is repeated.
         for _ in 0..2 {
             let slots = acquire_slots(context, consumer).await;
             if !context.unsettled.has(&consumer.account, &consumer.queue) {
                 return slots;
             }
-            // Other shards may use the slots meanwhile.
+            // While this task waits, other shards may use the slots.
             drop(slots);
             context
                 .unsettled
@@ -117,9 +117,9 @@ async fn poll(
         u32::try_from(asked).unwrap_or(1),
         context.settings.lease,
     );
-    // A Get under way is awaited even if the run is stopped without time to drain. If it were
-    // dropped, it would have counted a delivery of messages that no task handles. The received
-    // messages are released at once.
+    // A Get Messages request under way is awaited even if the run is stopped without time to drain.
+    // If it were dropped, the service would count a delivery of messages that no task handles. The
+    // received messages are released at once.
     let Some(got) = context.stop.settling.run_until_cancelled(get).await else {
         return ReceiverWait::Fixed(Duration::ZERO);
     };
@@ -128,10 +128,11 @@ async fn poll(
             consumer.board.polled(context.clock.now());
             let count = messages.len();
             for message in messages {
-                // A service that sends more than was requested must not exceed the slots.
+                // If the service returns more messages than were requested, they must not exceed
+                // the slots.
                 let Some(slot) = slots.split(1) else { break };
                 let place = consumer.board.enter(consumer.slots.slot(slot));
-                // Boxed, because a task of this size would be copied several times on its way into
+                // Boxed, because a task of this size would otherwise be copied several times into
                 // and out of the runtime.
                 jobs.spawn(Box::pin(deliver(
                     Arc::clone(context),
@@ -185,8 +186,8 @@ fn join_finished(jobs: &mut JoinSet<()>) {
     }
 }
 
-/// Panics of runs are caught inside. A panic here is a bug of the worker; the message is
-/// redelivered when its visibility timeout ends.
+/// Logs a panic of a delivery task. Panics of runs are caught inside the task, so such a panic is a
+/// bug of the worker. The message is redelivered when its visibility timeout ends.
 fn log_panic(job: Result<(), tokio::task::JoinError>) {
     if let Err(error) = job {
         tracing::error!(error = %error, "delivery task panicked; its message will be redelivered");

@@ -6,17 +6,18 @@
 //!                                                                 every other waiting sync is coalesced into it
 //! ```
 //!
-//! A sync that waits when a run starts was received before the first read of that run. A run acts on the
-//! state of the primary at that time, so it covers the sync, whatever its place in the queue.
+//! If a sync waits when a run starts, the sync was received before the first read of that run. The
+//! run acts on the state of the primary at that time, so it covers the sync, whatever place the
+//! sync has in the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coalescing {
-    /// A plain sync: one run serves all.
+    /// The job is a plain sync. One run serves all plain syncs of a key.
     Allowed,
-    /// Any other job needs its own run.
+    /// The job is not a plain sync and needs a run of its own.
     Never,
 }
 
@@ -24,7 +25,8 @@ pub(crate) enum Coalescing {
 pub(crate) enum Arrival {
     Runs,
     Waits,
-    /// Too many jobs wait for this key already. More would take the slots of other keys' jobs.
+    /// Too many jobs already wait for this key. Further ones would take the slots that jobs of
+    /// other keys need.
     QueueFull,
 }
 
@@ -41,8 +43,8 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         }
     }
 
-    /// `waiter` is called only if the job has to wait. Syncs may always wait, because one run
-    /// clears them all.
+    /// Registers a job. `waiter` is called only if the job has to wait. Any number of syncs may
+    /// wait, because one run covers them all.
     pub(crate) fn arrive(
         &mut self,
         key: &K,
@@ -67,8 +69,8 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         Arrival::Waits
     }
 
-    /// A run under this key has ended. Returns the next job to run with the jobs coalesced into it;
-    /// `None` if the key is free now.
+    /// Ends the run under this key. Returns the next job to run, with the jobs that are coalesced
+    /// into it. `None` if no job waits, so that the key is free.
     pub(crate) fn next(&mut self, key: &K) -> Option<(W, Vec<W>)> {
         let waiting = self.running.get_mut(key)?;
         let Some((coalescing, first)) = waiting.pop_front() else {
@@ -97,8 +99,8 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         syncs.into_iter().map(|(_, waiter)| waiter).collect()
     }
 
-    /// If a run gave no result, the syncs that were coalesced into it wait again, before all others
-    /// and in their old order.
+    /// Returns syncs to the queue because the run that they were coalesced into gave no result.
+    /// They wait before all others, in their old order.
     pub(crate) fn give_back(&mut self, key: &K, coalesced: Vec<W>) {
         let Some(waiting) = self.running.get_mut(key) else {
             return;

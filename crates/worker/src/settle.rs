@@ -23,10 +23,10 @@ use evenkeel_storage::{ErrorClass, MessageText, StoreError};
 
 const RETRIES: WaitPolicy =
     WaitPolicy::doubling(Duration::from_millis(250), Duration::from_secs(30));
-/// How long a request may take. A settlement sent closer to the end of the lease may arrive too
-/// late.
+/// Time that a request may take. If a settlement is sent closer to the end of the lease, it may
+/// arrive too late.
 const MARGIN: Duration = Duration::from_secs(2);
-/// When the store answers again, the delayed settlements are spread over this time.
+/// When the store answers again, delayed settlements are spread over this time.
 const SPREAD: Duration = Duration::from_secs(1);
 /// After this many attempts to put a poison message, the message is released instead.
 const POISON_TRIES: u32 = 3;
@@ -34,7 +34,7 @@ const POISON_TRIES: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SettleOutcome {
     Deleted,
-    /// The message is redelivered.
+    /// The message will be redelivered.
     Released,
     Poisoned(Reason),
     /// Another receiver has the message, or gets it when its visibility timeout ends.
@@ -74,8 +74,8 @@ impl OpenDelivery<'_> {
                 let delay = match self.lease.hold_past_expiry(put).await {
                     LeaseOutcome::Finished(true) => {
                         job_metrics::poisoned(consumer, verdict.reason);
-                        // If the delete failed, the message would be redelivered and poisoned again
-                        // under the same id.
+                        // The delete is persistent. If it failed, the message would be redelivered
+                        // and poisoned again under the same id.
                         self.persist(SettleRequest::Delete).await;
                         return SettleOutcome::Poisoned(verdict.reason);
                     }
@@ -98,7 +98,7 @@ impl OpenDelivery<'_> {
             ..
         } = self.facts;
         let Some(text) = self.lease.text().map(ToOwned::to_owned) else {
-            // A text that could not be read must not be overwritten.
+            // An unreadable text must not be overwritten, so the message is not updated.
             tracing::info!(queue = %consumer.queue, message_id = message.id, "could not release message {}: its text is unreadable; it reappears when its lease ends", message.id);
             return SettleOutcome::Lost;
         };
@@ -114,7 +114,8 @@ impl OpenDelivery<'_> {
             {
                 SettleReply::Done => return SettleOutcome::Released,
                 SettleReply::Lost => return SettleOutcome::Lost,
-                // The original text is certainly accepted.
+                // The service refused the text with the note. It certainly accepts the original
+                // text, which is sent next.
                 SettleReply::Refused => {}
             }
         }
@@ -128,7 +129,8 @@ impl OpenDelivery<'_> {
     }
 
     /// Releases the message with its progress. If the progress does not fit, the message is
-    /// released unchanged, this part of the job is repeated, and the run counts as an attempt.
+    /// released unchanged, the same part of the job is repeated later, and the run counts as an
+    /// attempt.
     async fn advance(&mut self, progress: &JobProgress) -> SettleOutcome {
         let note = self
             .facts
@@ -152,9 +154,9 @@ impl OpenDelivery<'_> {
         }
     }
 
-    /// Repeats a request until it is answered. While the store fails, it is repeated even beyond
-    /// the lease, because a pop receipt stays valid until another receiver gets the message. Then
-    /// the answer is "lost".
+    /// Repeats a request until it is answered. While the store fails, the request is repeated even
+    /// after the lease, because a pop receipt stays valid until another receiver gets the message.
+    /// If another receiver gets it, the result is `Lost`.
     async fn persist(&mut self, request: SettleRequest<'_>) -> SettleReply {
         let Self {
             facts:
@@ -186,7 +188,8 @@ impl OpenDelivery<'_> {
                 return SettleReply::Done;
             };
             let retry_after = match error.class {
-                // An earlier request that was never answered may have deleted or released it.
+                // An earlier request, whose answer was lost, may have deleted or released the
+                // message.
                 ErrorClass::LeaseLost | ErrorClass::NotFound(_) if unanswered => {
                     return SettleReply::Done;
                 }
@@ -201,8 +204,8 @@ impl OpenDelivery<'_> {
                     unanswered = true;
                     None
                 }
-                // A store that refuses the credentials refuses every request, and an operator has
-                // to correct them. It is handled like an outage.
+                // If the store refuses the credentials, it refuses every request until an operator
+                // corrects them. This is handled like an outage.
                 ErrorClass::Throttled { .. }
                 | ErrorClass::Refused
                 | ErrorClass::Transient { .. }
@@ -233,7 +236,7 @@ impl OpenDelivery<'_> {
                     return SettleReply::Lost;
                 }
                 () = context.circuit.wait_all_closed() => {}
-                // Spread over a second, because all delayed settlements wake up at once.
+                // Spread over a second, because all delayed settlements are woken at the same time.
                 () = context.unsettled.wait_for_another(), if unsettled.is_some() => sleep(SPREAD.mul_f64(context.rng.unit())).await,
                 () = sleep(pause) => {}
             }
@@ -248,7 +251,7 @@ impl DeliveryFacts<'_> {
         let Ok(payload) = &self.decoded.work else {
             return true;
         };
-        // Concurrently, so that their rechecks share messages.
+        // The jobs are given up concurrently, so that their rechecks share messages.
         let jobs = (0..payload.len()).filter_map(|at| payload.job(at, self.consumer.kind).ok());
         let given_up = jobs.map(|job| async move { self.give_up_one(&job, verdict).await });
         join_all(given_up).await.into_iter().all(|may_go| may_go)
@@ -270,7 +273,7 @@ impl DeliveryFacts<'_> {
             .await;
         let (error, may_go) = match given_up {
             Ok(Ok(())) => return true,
-            // A permanent failure must not keep the message from the poison queue.
+            // If giving up fails permanently, the message must still reach the poison queue.
             Ok(Err(failure)) => (failure.chain(), failure.class == FailureClass::Permanent),
             Err(payload) => (format!("panicked: {}", cause::panic(&*payload)), true),
         };
@@ -278,8 +281,8 @@ impl DeliveryFacts<'_> {
         may_go
     }
 
-    /// Puts one poison message with the whole body, that of a single job or of a batch. Returns
-    /// whether it was put.
+    /// Puts one poison message with the whole body, which is that of a single job or of a batch.
+    /// Returns whether the poison message was put.
     async fn put_poison(&self, verdict: &PoisonVerdict) -> bool {
         let text = match &self.message.text {
             MessageText::Readable(text) => text,
@@ -309,8 +312,8 @@ impl DeliveryFacts<'_> {
         let Some(mut message) = self.sealed(self.poison_message(verdict, body)).await else {
             return false;
         };
-        // The digest is of the encrypted body: a digest of the plain one would let anyone guess
-        // short values.
+        // The digest is made of the encrypted body. With a digest of the plain body, anyone could
+        // guess short values.
         let digits = hex::encode(Sha256::digest(message.body.as_deref().unwrap_or_default()));
         message.message_id = format!(
             "{}-{}",

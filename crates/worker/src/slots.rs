@@ -1,5 +1,5 @@
-//! The slots of a queue: they limit its messages in flight, or the jobs of its batches, and measure
-//! throughput to adapt the limit.
+//! The slots of a queue. Each message in flight, or each running job of a batch, takes one. The
+//! slots also measure throughput, so that their number can be adapted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::adaptive_limit::Window;
 use evenkeel_model::limits;
 
-/// How long a receiver waits for half of the slots before it takes fewer. Short jobs free half of
-/// them sooner, and long jobs must not keep free slots empty.
+/// How long a receiver waits for half of the slots before it takes fewer. If jobs are short, half
+/// of the slots are free sooner. If jobs are long, free slots must not stay unused for longer.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
@@ -22,11 +22,11 @@ pub(crate) struct Slots(Arc<SlotsState>);
 struct SlotsState {
     free: Arc<Semaphore>,
     count: AtomicUsize,
-    /// Slots in use beyond the limit. Each is dropped when it becomes free.
+    /// Slots in use beyond the limit. Each is removed when its user frees it.
     surplus: AtomicUsize,
     ended: AtomicU64,
     throttled: AtomicU64,
-    /// Whether a receiver had to wait for slots.
+    /// Whether a receiver had to wait because no slot was free.
     full: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ impl Slots {
         self.0.count.load(Ordering::SeqCst)
     }
 
-    /// Changes the number of slots. Slots in use beyond it are dropped as they become free.
+    /// Changes the number of slots. If more are in use, the excess is removed as they become free.
     pub(crate) fn resize(&self, count: usize) {
         let count = count.clamp(1, Semaphore::MAX_PERMITS);
         let before = self.0.count.swap(count, Ordering::SeqCst);
@@ -74,7 +74,7 @@ impl Slots {
         self.0.surplus.fetch_add(left, Ordering::SeqCst);
     }
 
-    /// Reduces the surplus by at most `most`. Returns by how much.
+    /// Reduces the surplus by at most `most`. Returns the number by which it was reduced.
     fn take_surplus(&self, most: usize) -> usize {
         let taken = self
             .0
@@ -85,7 +85,7 @@ impl Slots {
         taken.unwrap_or_else(|surplus| surplus).min(most)
     }
 
-    /// `throttled` is whether a store asked the run to retry later.
+    /// Counts a run that ended. `throttled` is true if a store asked the run to retry later.
     pub(crate) fn ended(&self, throttled: bool) {
         self.0.ended.fetch_add(1, Ordering::Relaxed);
         self.0
@@ -123,7 +123,7 @@ impl Slots {
         }
     }
 
-    /// Waits for one slot. Cancel-safe. `None` never happens, because the semaphore is never
+    /// Waits for one slot. Cancel-safe. Never returns `None`, because the semaphore is never
     /// closed.
     pub(crate) async fn acquire(&self) -> Option<Slot> {
         let free = || Arc::clone(&self.0.free);
@@ -138,9 +138,9 @@ impl Slots {
             .map(|permit| self.slot(permit))
     }
 
-    /// Waits until half of the slots or a batch are free, for at most a second, and then for a
-    /// single one. Takes the free slots, up to a batch. Cancel-safe. `None` never happens, because
-    /// the semaphore is never closed.
+    /// Waits for at most a second until half of the slots, or a whole batch, are free, and after
+    /// that for a single slot. Takes all free slots, up to a batch. Cancel-safe. Never returns
+    /// `None`, because the semaphore is never closed.
     pub(crate) async fn acquire_batch(&self) -> Option<OwnedSemaphorePermit> {
         let free = || Arc::clone(&self.0.free);
         let refill =

@@ -25,14 +25,14 @@ pub struct QueueStatus {
     pub in_flight: usize,
     /// The limit of messages in flight, shared by the shards of a queue.
     pub concurrency: usize,
-    /// When the queue last answered a poll; `None` if it has not yet.
+    /// When the queue last answered a poll; `None` before the first answer.
     pub last_poll: Option<Timestamp>,
-    /// The last failed poll, until one succeeds.
+    /// The error of the last poll; `None` after a successful one.
     pub last_error: Option<LastError>,
     pub backlog: Option<Backlog>,
-    /// Since the program started.
+    /// Number of renewals since the program started.
     pub renewals: u64,
-    /// Renewals that failed or found the lease lost, since the program started.
+    /// Number of renewals since the program started that failed or found the lease lost.
     pub failed_renewals: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct Backlog {
     pub at: Timestamp,
     /// Approximate number of messages, including hidden ones.
     pub messages: u64,
-    /// Age of the oldest of the first visible messages, in whole seconds; `None` if no message is
+    /// Age in whole seconds of the oldest of the first visible messages; `None` if no message is
     /// visible.
     pub oldest_age_seconds: Option<u64>,
 }
@@ -55,13 +55,15 @@ pub struct LastError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiverState {
-    /// The run has not begun, or has ended.
+    /// The run has not begun or has ended.
     Stopped,
     /// Receiving, or waiting for free slots.
     Receiving,
-    /// Not receiving, because a store refuses all requests. The store is probed from time to time.
+    /// The queue is not polled, because a store refuses all requests. The store is probed from time
+    /// to time.
     PausedByStore,
-    /// The answers to polls are lost on the way. The queue is polled seldom and for few messages.
+    /// The answers to polls are lost on the network. The queue is polled seldom and for few
+    /// messages.
     AnswersLost,
     /// The program is shutting down and finishes the work in flight.
     Draining,
@@ -170,7 +172,7 @@ impl QueueBoard {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// Messages received since the program started.
+    /// Number of messages received since the program started.
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::SeqCst)
     }
@@ -186,8 +188,8 @@ impl QueueBoard {
         report.last_error = None;
     }
 
-    /// The queue is not polled because all slots are taken. If its last poll succeeded, this counts
-    /// as activity, not as silence.
+    /// Records that the queue is not polled because all slots are taken. If the last poll
+    /// succeeded, this counts as activity, so that the queue does not appear silent.
     pub(crate) fn saturated(&self, at: Timestamp) {
         let answers = {
             let report = self.report();

@@ -1,4 +1,4 @@
-//! The settings of `[worker]` that can change while it runs.
+//! The settings of `[worker]` that can change while the worker runs.
 
 use std::sync::Arc;
 use std::time::Duration;

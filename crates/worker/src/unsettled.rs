@@ -1,9 +1,9 @@
 //! Settlements that a store did not accept before their leases ended.
 //!
 //! After an outage the messages in flight have long been visible again, but their pop receipts stay
-//! valid until another receiver gets them. If this worker polled before it had settled them, it
-//! would receive its own messages, and each would have lost an attempt to the outage. So the
-//! receiver of their queue waits for them, for a limited time.
+//! valid until another receiver gets them. If this worker polled before it has settled them, it
+//! would receive its own messages again, and the outage would cost each of them an attempt. So the
+//! receiver of their queue waits for a limited time until they are settled.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use tokio::time::timeout;
 use super::ordered_watch::OrderedWatch;
 use evenkeel_model::{AccountName, QueueName};
 
-/// Longer than the longest wait between two attempts of a settlement.
+/// Maximum wait for stuck settlements. It is longer than the longest wait between two attempts of a
+/// settlement.
 const MAX_WAIT: Duration = Duration::from_secs(40);
 
 type Place = (AccountName, QueueName);
@@ -53,7 +54,7 @@ impl UnsettledMessages {
         })
     }
 
-    /// Waits until all messages of the queue are settled, or the time is over.
+    /// Waits until all messages of the queue are settled, or `MAX_WAIT` is over.
     pub(crate) async fn wait_settled(&self, account: &AccountName, queue: &QueueName) {
         let place = (account.clone(), queue.clone());
         drop(
@@ -73,7 +74,7 @@ impl UnsettledMessages {
 }
 
 impl UnsettledMessage<'_> {
-    /// Wakes the other settlements, because this one succeeded.
+    /// Wakes the other settlements. Since this one succeeded, the store answers again.
     pub(crate) fn report_settled(self) {
         self.all.went_through.notify_waiters();
     }

@@ -6,7 +6,7 @@ use evenkeel_model::body::Extent;
 use evenkeel_model::job::BATCH_KEYS;
 use evenkeel_storage::{Message, MessageText};
 
-/// The text is in memory three times: as received, as kept for the lease, and decoded.
+/// Number of copies of the text in memory: as received, as kept for the lease, and decoded.
 const TEXTS: u64 = 3;
 /// Memory of the error of one job, kept until its message is settled: a shortened chain of causes,
 /// the poison verdict and the log line.
@@ -21,22 +21,22 @@ pub(crate) fn received(message: &Message) -> u64 {
         }
 }
 
-/// Upper bound of the memory of decoding a message with this extent.
+/// Upper bound of the memory that decoding takes for a message of this extent.
 pub(crate) fn decoding(message: &Message, extent: Extent) -> u64 {
     read(message, extent) + ERROR_BYTES * extent.values.min(BATCH_KEYS as u64)
 }
 
-/// Without the errors of its jobs.
+/// Memory of a decoded message, without the errors of its jobs.
 fn read(message: &Message, extent: Extent) -> u64 {
     received(message) + TEXTS * extent.bytes + extent.parsed()
 }
 
 pub(crate) fn kept(message: &Message, payload: Option<&Payload>, extent: Extent) -> u64 {
     match payload {
-        // Each job of a batch is decoded once more, and each may fail.
+        // Each job of a batch is decoded a second time, and each may fail.
         Some(Payload::Batch(batch)) => read(message, extent) + ERROR_BYTES * batch.len() as u64,
         Some(Payload::Single(assignment)) => match &*assignment.work {
-            // The entity has as many properties as the text.
+            // The entity's properties are as large as the text.
             Work::Job(job) if job.operation().holds_entity() => read(message, extent),
             Work::Recheck(_) => read(message, extent),
             Work::Job(_) => received(message),

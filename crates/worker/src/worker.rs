@@ -41,20 +41,19 @@ use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError, StoreHealth, Stores};
 
 /// Maximum number of rechecks in flight from one queue. Rechecks are few and never urgent.
 const RECHECK_SLOTS: usize = 4;
-/// Wait before creating a queue is retried, and before a task that panicked is restarted.
+/// Delay before the creation of a queue is retried, and before a task that panicked is restarted.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
 
 pub struct WorkerParts {
     pub stores: Stores,
     pub health: Arc<dyn StoreHealth>,
     pub execute: Arc<dyn Execute>,
-    /// Encrypts the bodies of poison messages.
     pub seal_bodies: Arc<dyn SealBodies>,
     pub clock: Arc<dyn Clock>,
     pub rng: Arc<dyn Rng>,
     pub settings: WorkerSettings,
     pub queues: Vec<QueueSettings>,
-    /// The worker's name in poison messages.
+    /// Name of the worker in the poison messages that it puts.
     pub name: String,
     pub resolve_primaries: PrimaryResolver,
 }
@@ -85,8 +84,8 @@ pub enum WorkerError {
         #[source]
         source: Box<StoreError>,
     },
-    /// Only a worker that runs until it is idle returns this error, because it would otherwise
-    /// never end.
+    /// A newer catalog is recorded. Only a worker that runs until idle returns this error, because
+    /// it would otherwise never end.
     #[error("a newer catalog is recorded in the store. Update the configuration of this worker")]
     OutdatedCatalog,
 }
@@ -102,7 +101,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts nothing yet.
+    /// Creates a worker. It starts nothing yet.
     pub fn new(parts: WorkerParts) -> Result<Self, WorkerError> {
         let mut consumers = Vec::new();
         for queue in &parts.queues {
@@ -139,19 +138,19 @@ impl Worker {
         self
     }
 
-    /// The settings that can change while it runs.
+    /// The settings that can change while the worker runs.
     pub fn tuning(&mut self) -> Arc<Tuning> {
         Arc::clone(self.tuning.get_or_insert_with(|| {
             Arc::new(Tuning::new(ReloadableSettings::of(&self.parts.settings)))
         }))
     }
 
-    /// The worker's state, also while it runs.
+    /// The worker's state, which can be read while the worker runs.
     pub fn status(&self) -> StatusBoard {
         self.board.clone()
     }
 
-    /// The doorbell of its job queues, also while it runs.
+    /// The doorbell of the job queues, which can be rung while the worker runs.
     pub fn doorbell(&self) -> Doorbell {
         let jobs = self
             .consumers
@@ -167,9 +166,9 @@ impl Worker {
         Doorbell::new(jobs.map(bell))
     }
 
-    /// Creates missing queues, receives, and drains at the end. A store that fails does not end the
-    /// run. Only one run at a time is allowed. If the future is dropped, everything stops at once,
-    /// as in a crash, and the messages are redelivered.
+    /// Creates missing queues, receives messages, and drains at the end. A failure of a store does
+    /// not end the run. Only one run at a time is allowed. If the future is dropped, everything
+    /// stops at once, as in a crash, and the messages are redelivered.
     pub async fn run(
         &self,
         mode: Mode,
@@ -245,8 +244,8 @@ impl Worker {
         }
     }
 
-    /// Starts the tasks that own no message. They run until the last settlement, because that may
-    /// wait for a circuit breaker.
+    /// Starts the tasks that do not handle a message. They run until the last settlement, because a
+    /// settlement may wait for a circuit breaker.
     fn start_helpers(&self, context: &Arc<RunContext>, helpers: &mut JoinSet<()>) {
         let watching = Arc::clone(context);
         helpers.spawn(async move {
@@ -299,7 +298,7 @@ impl Worker {
         }
     }
 
-    /// Creates missing queues. A worker that runs forever waits for its store.
+    /// Creates missing queues. A worker that runs forever waits until its store answers.
     async fn create_queues(&self, mode: Mode) -> Result<(), WorkerError> {
         let needed = self.consumers.iter().flat_map(|consumer| {
             [&consumer.queue, &consumer.poison].map(|queue| (&consumer.account, queue, consumer))
@@ -309,9 +308,9 @@ impl Worker {
             .collect();
         for ((_, queue), consumer) in needed {
             while let Err(error) = consumer.queues.create_queue(queue).await {
-                // A queue that is being deleted (409 QueueBeingDeleted) is awaited in every mode.
-                // If the credentials are refused, a worker that runs forever waits as in an outage,
-                // until an operator corrects them.
+                // While the service deletes a queue of the same name (409 QueueBeingDeleted), every
+                // mode waits. If the credentials are refused, a worker that runs forever waits as
+                // in an outage, until an operator corrects them.
                 let is_waited_for = match mode {
                     Mode::Forever => {
                         error.class.is_transient() || error.class == ErrorClass::Unauthorised

@@ -1,4 +1,5 @@
-//! The chaos of `certify`: an application, killed workers and failing requests, then a calm phase and a check of all data.
+//! Runs the chaos of `certify`. An application makes changes while workers are killed and requests
+//! fail. Then a worker without faults completes all jobs, and all data is checked.
 //!
 //! ```text
 //!   application ──▶ primaries, jobs ◀── two workers, each killed after some seconds and started again
@@ -32,7 +33,7 @@ use evenkeel_worker::{Mode, Rechecks};
 pub const CHAOS_CONFIGURATION: &str = include_str!("chaos.toml");
 
 const WORKERS: usize = 2;
-/// Lifetime of a worker, in seconds.
+/// Minimum and maximum lifetime of a worker, in seconds.
 const WORKER_LIFETIME: (f64, f64) = (0.5, 4.0);
 /// Pause between two changes of the application, with jitter.
 const PACE: Duration = Duration::from_millis(300);
@@ -40,10 +41,9 @@ const PACE: Duration = Duration::from_millis(300);
 const QUIET: Duration = Duration::from_secs(2);
 /// Maximum duration of the last worker. Leases and rechecks take less than a minute.
 const CALM: Duration = Duration::from_mins(10);
-/// Maximum number of findings in a report.
 const MAX_FINDINGS: usize = 10;
-/// Requests at the beginning and the end, and per minute: somewhat more than were counted
-/// (`tests/process/end_to_end/certifying.rs`).
+/// Requests at the beginning and the end, and requests per minute. The numbers are somewhat higher
+/// than those that were counted (`tests/process/end_to_end/certifying.rs`).
 const BASE_COST: Billed = Billed {
     table: 1_500,
     queue: 700,
@@ -59,7 +59,7 @@ const COST_PER_MINUTE: Billed = Billed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFaults {
-    /// Some requests fail.
+    /// Some requests fail or are delayed on purpose.
     Injected,
     /// No request fails on purpose.
     Off,
@@ -68,16 +68,15 @@ pub enum RequestFaults {
 /// A namespace inside the budgeted account, with the catalog of [`CHAOS_CONFIGURATION`].
 #[async_trait]
 pub trait ChaosStage: Send + Sync {
-    /// The stores as an application sees them.
+    /// The stores in the form in which an application uses them.
     fn stores(&self) -> &Stores;
     fn catalog(&self) -> &Catalog;
     fn queue(&self) -> &QueueName;
     fn rng(&self) -> &dyn Rng;
-    /// Creates the tables, queues and containers of the catalog.
     async fn prepare(&self) -> anyhow::Result<()>;
     /// Runs a worker from start to end. Dropping the future kills it.
     async fn work(&self, faults: RequestFaults, mode: Mode) -> anyhow::Result<()>;
-    /// Requests that [`RequestFaults::Injected`] failed or delayed.
+    /// Number of requests that [`RequestFaults::Injected`] has failed or delayed.
     fn faults(&self) -> u64;
 }
 
@@ -87,13 +86,11 @@ pub(super) struct ChaosReport {
     pub(super) outcome: RuleOutcome,
     seconds: f64,
     pub(super) jobs: u64,
-    /// Workers that were killed.
     pub(super) kills: u64,
-    /// Requests that failed or were delayed on purpose.
+    /// Number of requests that failed or were delayed on purpose.
     pub(super) faults: u64,
-    /// Primaries at the end.
     pub(super) primaries: u64,
-    /// Correct derived items.
+    /// Number of correct derived items.
     pub(super) items: u64,
 }
 
@@ -127,7 +124,7 @@ impl ChaosReport {
     }
 }
 
-/// Estimated requests of a chaos of this duration.
+/// Estimates the requests that a chaos of this duration sends.
 pub(super) fn cost(duration: Duration) -> Billed {
     (0..duration.as_secs().div_ceil(60)).fold(BASE_COST, |cost, _| cost.plus(COST_PER_MINUTE))
 }
@@ -177,7 +174,7 @@ pub(super) async fn chaos(
     })
 }
 
-/// The chaos, from its beginning to the calm after it.
+/// A run of the chaos, until no work is left.
 struct ChaosRun<'a> {
     stage: &'a dyn ChaosStage,
     company: ChaosCompany,
@@ -217,7 +214,8 @@ impl ChaosRun<'_> {
         Ok(self.stage.stores().account(&AccountName::main())?)
     }
 
-    /// Changes and kills for this duration, then calm until nothing is left to do.
+    /// Makes changes and kills workers for this duration, then lets one worker run until nothing is
+    /// left to do.
     async fn run_for(
         &mut self,
         duration: Duration,
@@ -282,7 +280,8 @@ impl ChaosRun<'_> {
         }
     }
 
-    /// Makes a change as applications do: first the primary, then the message.
+    /// Makes a change in the order in which applications do: it writes the primary first, then
+    /// sends the message.
     async fn make(&mut self, CompanyChange { write, job }: CompanyChange) -> anyhow::Result<()> {
         let account = self.account()?;
         if let Some((table, entity)) = write {
@@ -353,7 +352,7 @@ impl ChaosRun<'_> {
         })
     }
 
-    /// Messages on the poison queue. There must be none.
+    /// Describes the messages on the poison queue. There must be none.
     async fn poisoned(&self) -> anyhow::Result<Vec<String>> {
         let poison = self.stage.queue().with_suffix("-poison")?;
         let messages = self.account()?.queues.peek(&poison, 32).await?;
@@ -368,7 +367,8 @@ impl ChaosRun<'_> {
     }
 }
 
-/// Starts and kills a worker again and again until `end`; returns the number of kills.
+/// Starts a worker and kills it again and again until `end` is cancelled. Returns the number of
+/// kills.
 async fn killed(stage: &dyn ChaosStage, end: &CancellationToken) -> anyhow::Result<u64> {
     let mut kills = 0;
     loop {
@@ -401,7 +401,7 @@ mod tests {
     use evenkeel_storage::system::{SeededRng, SystemClock};
     use evenkeel_storage::{Clock, Service};
 
-    /// Workers that receive no message.
+    /// A stage whose workers receive no message.
     struct Idle {
         stores: Stores,
         settings: Settings,

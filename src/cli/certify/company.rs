@@ -1,9 +1,9 @@
-//! The application of the chaos: its changes and their expected result. Pure.
+//! Makes the changes of the application during the chaos, and computes their expected result. Pure.
 //!
-//! An employee is hired by a write of the application, renamed by further writes, and leaves by a job, after which no
-//! write follows. So there is one expected result, however often and in whatever order jobs are delivered. No view
-//! sets properties on employees, because that would be a later write, and a redelivered job leaves an entity alone
-//! that was written later.
+//! The application creates an employee by a write and renames it by further writes. A job makes the
+//! last change of an employee, and no write follows. So there is one expected result, however often
+//! and in whatever order jobs are delivered. No view sets properties on employees. That would be a
+//! later write, and a redelivered job does not change an entity that was written later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,12 +19,12 @@ const BUILDINGS: &str = "Buildings";
 const ROOMS: &str = "Rooms";
 pub(super) const FORMER: &str = "FormerEmployees";
 
-/// Each department is a partition.
+/// Number of departments. Each is a partition.
 const DEPARTMENTS: u32 = 5;
 /// One employee of this many is a manager.
 const MANAGERS: u32 = 12;
-/// Time between the last write of an employee and the last job about them. A redelivered job leaves later writes
-/// alone, and queues have whole seconds.
+/// Minimum time between the last write of an employee and the last job about them. A redelivered
+/// job does not change an entity with a later write, and times in queues are in whole seconds.
 const SETTLING_TIME: Duration = Duration::from_secs(5);
 
 const FIRST: [&str; 8] = ["Ada", "Bo", "Chi", "Dag", "Eva", "Gül", "Hana", "Ivo"];
@@ -34,7 +34,7 @@ const LAST: [&str; 12] = [
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CompanyChange {
-    /// The entity that the application merges directly instead of by a job, and its table.
+    /// The table and the entity, if the application merges it directly instead of by a job.
     pub(super) write: Option<(&'static str, Entity)>,
     pub(super) job: Value,
 }
@@ -42,9 +42,9 @@ pub(super) struct CompanyChange {
 #[derive(Debug, Clone)]
 struct Employee {
     number: u32,
-    /// Number of renames.
+    /// Number of times that the employee was renamed.
     version: u32,
-    /// Last write by the application; `None` if a job wrote the employee.
+    /// Time of the last write by the application; `None` if a job wrote the employee.
     written: Option<Duration>,
     end: Employment,
 }
@@ -63,7 +63,7 @@ pub(super) struct ChaosCompany {
     moves: u32,
 }
 
-/// Employees by key, with the application's properties.
+/// Employees by key. The entities have only properties that the application wrote.
 pub(super) type Staff = BTreeMap<EntityKey, Entity>;
 
 impl Employee {
@@ -142,7 +142,7 @@ impl ChaosCompany {
         Ok(change)
     }
 
-    /// A random employee that may change and was last written before this time.
+    /// Chooses a random employee that may still change and was last written at or before this time.
     fn chosen(&mut self, rng: &dyn Rng, before: Duration) -> Option<&mut Employee> {
         let may = |employee: &&mut Employee| {
             employee.end == Employment::Changing
@@ -166,7 +166,7 @@ impl ChaosCompany {
         })
     }
 
-    /// Creates the last job about an employee.
+    /// Makes the last change of a randomly chosen employee, by a job.
     fn end(&mut self, rng: &dyn Rng, now: Duration) -> Result<CompanyChange, KeyError> {
         let Some(employee) = now
             .checked_sub(SETTLING_TIME)
@@ -193,7 +193,7 @@ impl ChaosCompany {
         Ok(CompanyChange { write: None, job })
     }
 
-    /// A department gets another building, or one more room.
+    /// Gives a department another building, or one more room.
     fn moves(&mut self, rng: &dyn Rng) -> Result<CompanyChange, KeyError> {
         self.moves += 1;
         let department =
@@ -211,7 +211,7 @@ impl ChaosCompany {
         })
     }
 
-    /// The employees that must exist, and those that must be archived.
+    /// The employees that must exist, and the employees that must be archived.
     pub(super) fn staff(&self) -> Result<(Staff, Staff), KeyError> {
         let those = |ends: &[Employment]| -> Result<Staff, KeyError> {
             let employees = self
@@ -229,7 +229,8 @@ impl ChaosCompany {
     }
 }
 
-/// Differences between found and expected entities, in the application's properties.
+/// Describes the differences between the found and the expected entities. Only the application's
+/// properties are compared.
 pub(super) fn compare(table: &str, mut wanted: Staff, found: Vec<Entity>) -> Vec<String> {
     let mut findings = Vec::new();
     for entity in found {

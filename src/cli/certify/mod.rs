@@ -35,13 +35,16 @@ use evenkeel_telemetry::job_trace::Billed;
 
 pub use chaos::{CHAOS_CONFIGURATION, ChaosStage, RequestFaults};
 
-/// Concurrent rules. Most of them wait for the service's time to pass.
+/// Number of rules that run concurrently. Most of them wait until some time has passed on the
+/// service.
 const PARALLEL: usize = 8;
-/// Attempts before a rule counts as broken. The service may be busy, or move a partition meanwhile.
+/// Number of attempts before a rule counts as broken. The service may be busy, or may be moving a
+/// partition, during an attempt.
 const ATTEMPTS: u32 = 3;
-/// Maximum duration of a rule. The longest waits half a minute for messages to expire.
+/// Maximum duration of a rule. The longest rule waits half a minute for messages to expire.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Requests of all rules: somewhat more than were counted (`tests/process/end_to_end/certifying.rs`).
+/// Requests of all rules. The numbers are somewhat higher than those that were counted
+/// (`tests/process/end_to_end/certifying.rs`).
 const USUAL: Billed = Billed {
     table: 1_950,
     queue: 300,
@@ -92,15 +95,14 @@ fn chaos_duration(text: &str) -> Result<Duration, String> {
 }
 
 pub trait BudgetedAccount {
-    /// Its requests are refused once the budget is spent.
+    /// The account. It refuses requests once the budget is spent.
     fn account(&self) -> Account;
-    /// Requests so far, including the deletions at the end.
+    /// Number of requests so far, including the deletions at the end.
     fn billed(&self) -> Billed;
-    /// Whether a request was refused.
+    /// Whether a request was refused because the budget was spent.
     fn is_spent(&self) -> bool;
-    /// Tables, queues and containers that were created.
     fn created(&self) -> Vec<(Service, String)>;
-    /// A namespace for the chaos.
+    /// Creates a namespace in the account for the chaos.
     fn chaos(&self) -> anyhow::Result<Box<dyn ChaosStage>>;
 }
 
@@ -109,10 +111,10 @@ pub trait BudgetedAccount {
 enum RuleOutcome {
     Holds,
     Broken {
-        /// Why it is broken.
+        /// Why the rule is broken.
         found: String,
     },
-    /// The budget was spent before its end.
+    /// The rule was not completed, because the budget was spent.
     NotRun,
 }
 
@@ -141,10 +143,10 @@ struct Certificate<'a> {
     not_run: u64,
     /// Tables, queues and containers that could not be deleted.
     left: Vec<String>,
-    /// The counts as a sentence.
+    /// A sentence with the counts.
     summary: String,
     rules: &'a [CertifiedRule],
-    /// `None` if it was skipped.
+    /// The result of the chaos; `None` if the chaos was skipped.
     chaos: Option<ChaosReport>,
 }
 
@@ -280,7 +282,8 @@ async fn all(
 
 type PanicHook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
 
-/// Suppresses panic messages until dropped: a broken rule panics, and is reported separately.
+/// Suppresses panic messages until it is dropped. A broken rule panics, and its panic is reported
+/// separately.
 struct SilencedPanics(Option<PanicHook>);
 
 impl SilencedPanics {
@@ -299,7 +302,6 @@ impl Drop for SilencedPanics {
     }
 }
 
-/// Runs a rule, and repeats it if it fails.
 async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> CertifiedRule {
     let began = context.clock.monotonic();
     let (mut attempts, mut outcome) = (0, RuleOutcome::NotRun);
@@ -341,7 +343,6 @@ async fn one(rule: &Rule, budgeted: &dyn BudgetedAccount, context: &Context) -> 
     }
 }
 
-/// The message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<String>()
@@ -350,7 +351,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("panic without a message").to_owned()
 }
 
-/// Deletes everything that was created; returns what could not be deleted.
+/// Deletes everything that was created. Returns what could not be deleted.
 async fn clean(account: &Account, created: Vec<(Service, String)>) -> Vec<String> {
     let delete = async |(service, name): (Service, String)| {
         let gone = match service {

@@ -1,7 +1,8 @@
 //! `evenkeel demo --guide`: the worked examples of the table design guide, each with a catalog and a user's commands.
 //!
-//! An example is a folder of `examples/guide` with `catalog.toml` and `steps.sh`, which runs in any shell too. Here it
-//! runs on an embedded store in a temporary folder. Each command is a separate process.
+//! An example is a folder in `examples/guide` with `catalog.toml` and `steps.sh`. The script also
+//! runs in any shell. Here it runs on an embedded store in a temporary folder, and each command is
+//! a separate process.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -63,11 +64,11 @@ pub const GUIDE_EXAMPLES: &[GuideExample] = examples! {
 };
 
 const ACCOUNT: &str = "[accounts.main]\nkind = \"embedded\"\npath = \"store.db\"\n";
-/// Maximum characters of a command that is shown in full.
+/// Maximum number of characters of a command that is shown in full.
 const SHOWN: usize = 400;
 
 impl GuideExample {
-    /// The script's first comment, which describes the example in one line.
+    /// The title of the example, which is the first comment of its script.
     pub fn title(&self) -> &'static str {
         self.script
             .lines()
@@ -75,7 +76,7 @@ impl GuideExample {
             .unwrap_or_default()
     }
 
-    /// Its commands on a day (`%Y%m%d`).
+    /// The commands of the example on a day (`%Y%m%d`).
     pub fn steps(&self, day: &str) -> anyhow::Result<Vec<GuideStep>> {
         steps::parse(self.script, day)
             .with_context(|| format!("could not read the steps of {}", self.name))
@@ -106,7 +107,7 @@ pub fn list_examples(out: &mut Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Runs an example in an empty folder, on a day (`%Y%m%d`). An error if a command fails.
+/// Runs an example in an empty folder, on a day (`%Y%m%d`). Returns an error if a command fails.
 pub fn run_example(name: &str, folder: &Path, day: &str, out: &mut Output) -> anyhow::Result<Exit> {
     let Some(example) = GUIDE_EXAMPLES.iter().find(|example| example.name == name) else {
         return Err(UsageError::new(format!(
@@ -140,7 +141,7 @@ pub fn run_example(name: &str, folder: &Path, day: &str, out: &mut Output) -> an
     Ok(Exit::Done)
 }
 
-/// Writes the configuration of an example as a user would.
+/// Writes the configuration of an example in the same way as a user would.
 fn prepare(example: &GuideExample, folder: &Path) -> anyhow::Result<()> {
     let catalog = folder.join("config/catalog");
     std::fs::create_dir_all(&catalog)
@@ -155,7 +156,8 @@ fn prepare(example: &GuideExample, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs one command. Environment variables of evenkeel are removed, because they may name real stores.
+/// Runs one command. Its environment has none of evenkeel's variables, because these may name real
+/// stores.
 fn command<'s>(program: &Path, folder: &Path, step: &'s GuideStep) -> anyhow::Result<StepRun<'s>> {
     let mut command = Command::new(program);
     for (name, _) in
@@ -173,7 +175,7 @@ fn command<'s>(program: &Path, folder: &Path, step: &'s GuideStep) -> anyhow::Re
         .spawn()
         .with_context(|| format!("could not start {}", program.display()))?;
     if let Some(mut input) = process.stdin.take() {
-        // A command that reads nothing has closed its input.
+        // If a command reads no input and has ended, this write fails. That is not an error.
         let _ = input.write_all(step.input.as_bytes());
     }
     let ended = process

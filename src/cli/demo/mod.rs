@@ -1,10 +1,13 @@
-//! `evenkeel demo`: the story of a company's people on a temporary store, told and checked step by step.
+//! `evenkeel demo`: shows the daily changes in a company's data on a temporary store, and checks
+//! each step.
 //!
-//! Nothing is simulated: jobs go through the queue, the worker of `evenkeel run` executes them, and each chapter reads
-//! the tables afterwards. At the end all derived data is computed again from the primaries and compared. `app`
-//! prepares the folder with the configuration, the store and the worker.
+//! Nothing is simulated. Jobs go through the queue, the worker of `evenkeel run` executes them, and
+//! each chapter reads the tables afterwards. At the end, all derived data is computed again from
+//! the primaries and compared with the tables. `app` prepares the folder with the configuration,
+//! the store and the worker.
 //!
-//! With `--guide` it runs a worked example of the table design guide instead: [`run_example`].
+//! With `--guide`, the command runs a worked example of the table design guide instead
+//! ([`run_example`]).
 
 mod args;
 mod guide;

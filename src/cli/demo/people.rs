@@ -65,7 +65,7 @@ pub(super) fn namesake() -> Person {
     }
 }
 
-/// Two hundred people of an acquired company.
+/// Two hundred people of a company that Contoso acquires.
 pub(super) fn acquired() -> Vec<Person> {
     const FIRST: [&str; 10] = [
         "Ada", "Bo", "Chi", "Dag", "Eva", "Finn", "Gül", "Hana", "Ivo", "Jae",

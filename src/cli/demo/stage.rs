@@ -1,4 +1,4 @@
-//! What the story needs of the store: the requests of an application and of an operator.
+//! Access to the store for the story: the requests that an application and an operator would send.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use evenkeel_storage::{
 
 /// Interval between checks of the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum wait for the worker. No step takes a tenth as long.
+/// Maximum wait for the worker. The slowest step takes less than a tenth of this.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The demo's store and catalog. A worker runs at the same time.
 pub struct DemoStage {
     pub stores: Stores,
     pub catalog: Arc<Catalog>,
-    /// Plans a reconcile without executing it.
+    /// Plans reconciles without executing them.
     pub engine: Arc<Engine>,
     pub clock: Arc<dyn Clock>,
     pub queue: QueueName,

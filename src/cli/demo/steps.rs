@@ -1,28 +1,28 @@
-//! Parses `steps.sh`, which uses a small part of the shell's language. Pure.
+//! Parses `steps.sh`, which uses only a small part of the shell's language. Pure.
 //!
-//! A line is a comment, an `evenkeel` command, or `set -e`. Words are quoted as in a shell, and `$DAY` is the day. A
-//! here-document is a command's standard input.
+//! A line is a comment, an `evenkeel` command, `set -e`, or the assignment of `DAY`. Words are
+//! quoted as in a shell, and `$DAY` stands for the day. A here-document is the standard input of a
+//! command.
 
 use anyhow::{Context as _, bail};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuideStep {
-    /// The comments before it.
+    /// The comments before the command.
     pub comments: Vec<String>,
     pub text: String,
-    /// The arguments, without the program.
     pub arguments: Vec<String>,
     pub input: String,
 }
 
-/// The assignment at the beginning of a script.
+/// The assignment of `DAY` at the beginning of a script.
 const DAY: &str = "DAY=$(date -u +%Y%m%d)";
 
-/// The commands of a script, on a day.
+/// Parses the commands of a script. `day` replaces `$DAY`.
 pub(super) fn parse(script: &str, day: &str) -> anyhow::Result<Vec<GuideStep>> {
     let mut steps = Vec::new();
     let mut comments = Vec::new();
-    // The first two lines are the shell and the title.
+    // The first two lines of a script are its interpreter and its title.
     let mut lines = script.lines().skip(2);
     while let Some(line) = lines.next() {
         if let Some(comment) = line.strip_prefix("# ") {

@@ -1,4 +1,4 @@
-//! Turns measurements into findings. Pure.
+//! Turns measurements into findings with a severity and a remedy. Pure.
 
 use std::time::Duration;
 
@@ -13,26 +13,30 @@ use evenkeel_rollout::migrations::{Consent, MigrationStatus, ProblemKind, ViewSu
 use evenkeel_storage::{AccountFacts, ErrorClass, Missing, Service, StoreError};
 use evenkeel_telemetry::latency::Latencies;
 
-/// The service refuses requests that are signed more than 15 minutes off. Half of that is left for drift.
+/// Clock difference that is an error. The service refuses requests that are signed with a clock
+/// more than 15 minutes off. Half of that is left for further drift.
 const CLOCK_ERROR: SignedDuration = SignedDuration::from_secs(450);
-/// Age limits of messages and taints allow for clocks that differ by seconds.
+/// Clock difference that is a warning. The age limits of messages and taints allow for clocks that
+/// differ by seconds.
 const CLOCK_WARNING: SignedDuration = SignedDuration::from_secs(30);
-/// A point read within a region takes some milliseconds.
+/// Latency of a point read that is a warning. Within a region, a point read takes some
+/// milliseconds.
 const FAR: Duration = Duration::from_millis(30);
-/// Older messages are waiting for something.
+/// Age of a message that shows that messages are waiting for something.
 const OLD: Duration = Duration::from_mins(5);
-/// Messages per second of one queue, and of all queues of an account (Azure: Queue storage targets).
+/// Target of messages per second for one queue, and for all queues of an account (Azure: Queue
+/// storage targets).
 const QUEUE_TARGET: u32 = 2_000;
 const QUEUES_TARGET: u32 = 20_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Severity {
-    /// No problem.
+    /// There is no problem.
     Ok,
-    /// It works, but not well or not for long.
+    /// The checked part works, but not well or not for long.
     Warning,
-    /// It does not work, or waits for an operator.
+    /// The checked part does not work, or waits for an operator.
     Error,
 }
 
@@ -44,7 +48,7 @@ pub(super) struct Diagnosis {
     pub(super) check: &'static str,
     pub(super) subject: String,
     pub(super) finding: String,
-    /// What to do; `None` without a problem.
+    /// What to do; `None` if there is no problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
 }
@@ -158,7 +162,8 @@ pub(super) fn failed(error: &StoreError) -> Diagnosis {
     }
 }
 
-/// Premium accounts and accounts for only blobs or files have no tables and queues.
+/// Checks the kind of the account. Premium accounts and accounts for only blobs or files have no
+/// tables and queues.
 pub(super) fn kind(account: &AccountName, AccountFacts { kind, sku }: &AccountFacts) -> Diagnosis {
     if sku.starts_with("Standard_") && matches!(kind.as_str(), "StorageV2" | "Storage") {
         return Diagnosis::ok("account", account, format!("{kind}, {sku}"));
@@ -191,7 +196,7 @@ pub(super) fn clock(account: &AccountName, ahead: SignedDuration) -> Diagnosis {
     }
 }
 
-/// `None` without a read.
+/// Judges the latency of point reads. Returns `None` if there was no read.
 pub(super) fn latency(
     account: &AccountName,
     latencies: &Latencies,
@@ -216,7 +221,8 @@ pub(super) fn latency(
     })
 }
 
-/// `age` is that of the oldest of the first visible messages; `workers` is the number of running workers.
+/// `age` is the age of the oldest of the first visible messages; `workers` is the number of running
+/// workers.
 pub(super) fn backlog(
     queue: &QueueName,
     messages: u64,
@@ -269,7 +275,7 @@ pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option
     let shards: u32 = queues.iter().map(|queue| queue.shards.max(1)).sum();
     let most = QUEUES_TARGET / QUEUE_TARGET;
     let finding = format!(
-        "{}, with a target of 2,000 messages/s each; that of the account is 20,000/s",
+        "{}, with a target of 2,000 messages/s each; the target of the account is 20,000/s",
         shards.of("job queue")
     );
     match shards {
@@ -286,7 +292,6 @@ pub(super) fn limits(account: &AccountName, queues: &[&QueueSettings]) -> Option
     }
 }
 
-/// Requests of this command that were throttled.
 pub(super) fn throttling(account: &AccountName, throttled: u64, requests: u64) -> Diagnosis {
     if throttled == 0 {
         return Diagnosis::ok(
@@ -437,7 +442,7 @@ pub(super) fn workers(running: usize, silent: &[SilentWorker]) -> Vec<Diagnosis>
     findings
 }
 
-/// Tables that a test left behind.
+/// Reports tables that a test run left behind.
 pub(super) fn scratch<'a>(
     account: &AccountName,
     tables: impl Iterator<Item = &'a TableName>,
@@ -495,7 +500,7 @@ mod tests {
             ("StorageV2", "Standard_LRS", Severity::Ok),
             ("StorageV2", "Standard_RAGZRS", Severity::Ok),
             ("Storage", "Standard_GRS", Severity::Ok),
-            // Page blobs only.
+            // This kind of account has only page blobs.
             ("StorageV2", "Premium_LRS", Severity::Error),
             ("BlobStorage", "Standard_LRS", Severity::Error),
             ("BlockBlobStorage", "Premium_ZRS", Severity::Error),

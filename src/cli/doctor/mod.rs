@@ -41,14 +41,13 @@ pub struct DoctorArgs {
 /// The workers of a store, according to their rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkerOverview {
-    /// Number of workers with a recent row.
     pub running: usize,
-    /// Workers without a recent row.
+    /// Workers whose row is not recent.
     pub silent: Vec<SilentWorker>,
 }
 
-/// Checks accounts, queues, sinks and catalog. `facts` asks the accounts for their kind, `workers` reads the rows of
-/// the workers.
+/// Checks accounts, queues, sinks and catalog. `facts` reads the kinds of the accounts, and
+/// `workers` reads the rows of the workers.
 pub async fn doctor(
     args: &DoctorArgs,
     context: &Context,
@@ -82,7 +81,7 @@ pub async fn doctor(
             .iter()
             .map(|(name, facts)| diagnosis::kind(name, facts)),
     );
-    // An account that does not answer is not asked for its records.
+    // If an account does not answer, its records are not read.
     let mut running = None;
     if main_answers {
         findings.extend(probes::catalog(&migrator, context).await);
@@ -139,7 +138,7 @@ fn report(
     mut findings: Vec<Diagnosis>,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    // The most severe first, otherwise in the order found.
+    // The most severe findings come first. Findings of equal severity keep their order.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let count = |severity| {
         findings

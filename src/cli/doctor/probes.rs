@@ -1,4 +1,4 @@
-//! The reads for the findings. Each is sent once, without retries.
+//! Sends the reads from which the findings are made. Each is sent once, without retries.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use evenkeel_rollout::migrations::{Migrator, Needs};
 use evenkeel_storage::{Account, ErrorClass, StoreError, all_tables};
 use evenkeel_telemetry::latency::LatencyCounts;
 
-/// Minimum number of reads for a latency.
+/// Minimum number of reads from which a latency is computed.
 const READS: u64 = 20;
 
-/// Whether the service answers, though it may have refused a request.
+/// Whether the service has answered. It may have refused the request.
 fn answers(error: &StoreError) -> bool {
     !matches!(
         error.class,
@@ -24,7 +24,8 @@ fn answers(error: &StoreError) -> bool {
     )
 }
 
-/// Checks tables, blobs and clock of an account; also returns whether its table service answers.
+/// Checks the tables, blobs and clock of an account. Also returns whether its table service
+/// answers.
 pub(super) async fn account(
     name: &AccountName,
     needs: &Needs,
@@ -76,7 +77,7 @@ async fn tables(
     for table in needs.tables.get(name).into_iter().flatten() {
         match read(table).await {
             Ok(()) => readable.push(table),
-            // The check of the catalog reports missing tables.
+            // A missing table is reported by the check of the catalog.
             Err(error) if matches!(error.class, ErrorClass::NotFound(_)) => {}
             Err(error) => {
                 findings.push(diagnosis::failed(&error));
@@ -134,8 +135,8 @@ async fn blobs(
     Ok(findings)
 }
 
-/// Checks the shards and the poison queue of a queue; also returns whether the queue service answers. `workers` is the
-/// number of running workers.
+/// Checks the shards and the poison queue of a queue. Also returns whether the queue service
+/// answers. `workers` is the number of running workers.
 pub(super) async fn queue(
     queue: &QueueSettings,
     workers: Option<usize>,
@@ -170,7 +171,7 @@ pub(super) async fn queue(
     Ok((findings, true))
 }
 
-/// Number of messages of a queue, and the age of the oldest of the first visible ones.
+/// Number of messages of a queue, and the age of the oldest of the first visible messages.
 async fn waiting(
     account: &Account,
     queue: &QueueName,

@@ -115,7 +115,8 @@ async fn queues(account: &Account, queue: &QueueName) -> Result<(), StoreError> 
             .delete(queue, &message.id, &updated.pop_receipt)
             .await
         {
-            // The message was visible for a moment, so its lease may be lost.
+            // Another receiver may have received the message while it was visible, so its lease may
+            // be lost.
             Err(error) if error.class != ErrorClass::LeaseLost => return Err(error),
             _ => {}
         }

@@ -10,7 +10,7 @@ use evenkeel_client::{Client, ClientError, Lookup, LookupResult};
 use evenkeel_model::ViewName;
 use evenkeel_model::patterns::lookup::QueryClass;
 
-/// Finds copies, or their primaries, by the values in their keys.
+/// Finds copies, or the primaries of copies, by the values in the copies' keys.
 pub async fn lookup(
     args: &LookupArgs,
     context: &Context,
@@ -43,7 +43,7 @@ pub async fn lookup(
     Ok(Exit::Done)
 }
 
-/// The first word is a view, unless it is a term.
+/// Starts a lookup. The first word is the name of a view unless it is a term.
 fn start<'c>(args: &LookupArgs, client: &'c Client) -> anyhow::Result<Lookup<'c>> {
     let is_term = |word: &str| word.contains(['=', '<', '>']);
     match (
@@ -80,7 +80,7 @@ fn failed(error: ClientError) -> anyhow::Error {
     }
 }
 
-/// Facts about a lookup, besides its rows.
+/// Facts about a lookup in addition to its rows.
 #[derive(Debug, Serialize)]
 struct LookupSummary {
     query_class: QueryClass,

@@ -11,11 +11,12 @@ use evenkeel_client::LookupResult;
 use evenkeel_model::entity::RESERVED_PREFIX;
 use evenkeel_model::{EdmValue, Row};
 
-/// Maximum characters of a value in a column.
+/// Maximum number of characters of a value in a column.
 const WIDTH: usize = 48;
 
-/// The heading and the cells: both keys, the properties of any row, then those of joined entities with their table
-/// before the name. Evenkeel's own properties are left out.
+/// The headings and the cells of a table. The columns are both keys, then all properties of the
+/// rows, then the properties of joined entities, with the name of their table in front. Evenkeel's
+/// own properties are left out.
 pub(super) fn table(found: &LookupResult) -> (Vec<String>, Vec<Vec<String>>) {
     let names = names(found.rows.iter());
     let joined: Vec<_> = found
@@ -50,7 +51,7 @@ pub(super) fn table(found: &LookupResult) -> (Vec<String>, Vec<Vec<String>>) {
     (heading, cells.collect())
 }
 
-/// As [`table`], without joined entities.
+/// Like [`table`], but without joined entities.
 pub(in crate::cli) fn rows_table(rows: &[Row]) -> (Vec<String>, Vec<Vec<String>>) {
     let names = names(rows.iter());
     let heading = ["PartitionKey", "RowKey"]
@@ -81,7 +82,7 @@ fn names<'r>(rows: impl Iterator<Item = &'r Row>) -> BTreeSet<&'r str> {
         .collect()
 }
 
-/// The values of these properties, empty if missing.
+/// The values of these properties, with an empty text for a missing one.
 fn cells(row: Option<&Row>, names: &BTreeSet<&str>) -> impl Iterator<Item = String> {
     names.iter().map(move |name| {
         row.and_then(|row| row.entity.get(name))
@@ -95,7 +96,8 @@ fn cells(row: Option<&Row>, names: &BTreeSet<&str>) -> impl Iterator<Item = Stri
 pub(super) struct FoundJson<'r> {
     #[serde(flatten)]
     row: RowJson,
-    /// Joined entities by table. A property cannot have this name, since it contains an `@`.
+    /// Joined entities by table. The name of this field contains an `@`, so no property can have
+    /// the same name.
     #[serde(rename = "@with", skip_serializing_if = "BTreeMap::is_empty")]
     with: BTreeMap<&'r str, Option<RowJson>>,
 }

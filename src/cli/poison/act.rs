@@ -69,7 +69,7 @@ async fn list(
                     .collect();
                 out.columns(show::HEADING, &rows)?;
             }
-            // Ids without a message are reported one by one.
+            // Ids without a message are reported one by one, so no general notice is needed.
             if found.is_empty() && hidden == 0 && !interrupted && selection.ids.is_empty() {
                 out.write_note(if selection.is_narrowed() {
                     "No poisoned message matches."
@@ -82,7 +82,7 @@ async fn list(
     ended(selection, &found, hidden, interrupted, out)
 }
 
-/// Ends a command that only reads, and reports messages that it could not see.
+/// Ends a command that only reads. Reports the messages that it could not see.
 fn ended<Q>(
     selection: &Selector,
     found: &[(Q, PoisonEntry)],
@@ -101,7 +101,6 @@ fn ended<Q>(
     Ok(missing(selection, found, out)?.unwrap_or(Exit::Done))
 }
 
-/// Reports that some messages are hidden.
 fn report_hidden(hidden: u64, done: &str, out: &mut Output) -> anyhow::Result<()> {
     if hidden > 0 {
         out.write_error(format_args!(
@@ -175,7 +174,8 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
             Exit::Failed
         });
     }
-    // A queue without a matching message was not part of the question.
+    // If no message of a queue matched, the question did not mention the queue, so nothing of it
+    // may be discarded.
     let last = |name: &QueueName| {
         bounds
             .as_ref()
@@ -196,7 +196,8 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
     .await
 }
 
-/// Handles one queue after the other until one fails. The results of the queues before it are still reported.
+/// Handles the queues one after the other until one fails. The results of the queues before it are
+/// still reported.
 async fn each_queue(
     selection: &Selector,
     action: &str,
@@ -221,8 +222,9 @@ async fn each_queue(
     report(selection, &handled, error, verb, context, out)
 }
 
-/// Asks for confirmation. Returns, by queue, when the last message that the question counted was put; `None` if the
-/// answer is no. If no message matches, it does not ask. Without a terminal it fails.
+/// Asks for confirmation. Returns, for each queue, when the last message that the question counted
+/// was put; `None` if the answer is no. If no message matches, nothing is asked. Without a
+/// terminal, this fails.
 async fn confirmed(
     selection: &Selector,
     context: &Context,
@@ -235,7 +237,8 @@ async fn confirmed(
     Ok(agreed.then_some(reach.last))
 }
 
-/// The confirmation question. Hidden messages were not counted, but may be visible again before the answer.
+/// The confirmation question. It does not count hidden messages, but these may be visible again
+/// before the answer.
 fn question(seen: u64, hidden: u64) -> String {
     let seen = counted(seen, "poisoned message");
     let more = match hidden {
@@ -343,32 +346,30 @@ fn report(
     })
 }
 
-/// Matching messages.
 #[derive(Default)]
 struct FoundMessages {
-    /// Each with its queue, which reads the body.
+    /// Each message, with the queue from which its body is read.
     entries: Vec<(std::sync::Arc<PoisonQueue>, PoisonEntry)>,
-    /// Approximate number of hidden messages.
     hidden: u64,
-    /// There are more messages, which were not read.
+    /// Whether the search was interrupted, so that some messages were not read.
     interrupted: bool,
     /// What a confirmed discard may delete.
     reach: DiscardReach,
 }
 
-/// The messages that a confirmed discard may delete: in each queue, those that were put no later than the last matching
-/// message that the question counted.
+/// The messages that a confirmed discard may delete. In each queue, these are the messages that
+/// were put no later than the last matching message that the question counted.
 #[derive(Default)]
 struct DiscardReach {
-    /// When the last matching message was put, by queue and its clock.
+    /// When the last matching message of each queue was put, by the queue's clock.
     last: BTreeMap<QueueName, Timestamp>,
     /// Approximate number of hidden messages in these queues.
     hidden: u64,
 }
 
 impl DiscardReach {
-    /// Adds a queue with the times at which its matching messages were put. If no message matches, the queue is left
-    /// out, and its hidden messages cannot be deleted either.
+    /// Adds a queue, with the times at which its matching messages were put. If no message matches,
+    /// the queue is left out, so that none of its hidden messages can be deleted.
     fn add(&mut self, queue: QueueName, found: impl Iterator<Item = Timestamp>, hidden: u64) {
         if let Some(last) = found.max() {
             self.last.insert(queue, last);
@@ -434,7 +435,8 @@ fn filter(selection: &Selector, context: &Context) -> Result<PoisonFilter, Usage
     })
 }
 
-/// An error without ids or `--all`: an empty selection must not mean everything.
+/// Returns an error if neither ids nor `--all` are given, because an empty selection must not mean
+/// all messages.
 fn require_selection(selection: &Selector, verb: &str) -> Result<(), UsageError> {
     if selection.ids.is_empty() && !selection.all {
         return Err(UsageError::new(format!(

@@ -88,7 +88,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// The criteria, except for queue and ids.
+    /// The filters of the selection, except for the queue and the ids.
     pub(super) fn criteria(&self) -> PoisonCriteria {
         let Self {
             reason,
@@ -113,7 +113,7 @@ impl Selector {
         }
     }
 
-    /// Whether the selection excludes some messages.
+    /// Whether the selection has a filter.
     pub(super) fn is_narrowed(&self) -> bool {
         self.queue.is_some() || self.criteria().pairs().next().is_some()
     }

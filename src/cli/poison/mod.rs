@@ -1,4 +1,4 @@
-//! `evenkeel poison`: the dead letters.
+//! `evenkeel poison`: lists, shows, requeues and discards poisoned messages.
 
 mod act;
 mod args;

@@ -8,7 +8,7 @@ use crate::cli::output::{printable, printable_lines};
 use evenkeel_model::limits;
 use evenkeel_worker::poison::{BodyPreview, PoisonCause, PoisonEntry, PoisonMessage, cause_id};
 
-/// A message in a list, for machines: everything except the body.
+/// The fields of a message in a list, for machines. The body is left out.
 pub(super) fn brief(entry: &PoisonEntry) -> Value {
     let PoisonMessage {
         reason,
@@ -31,7 +31,7 @@ pub(super) fn brief(entry: &PoisonEntry) -> Value {
     })
 }
 
-/// The same, with whether the entity is in step by now.
+/// Like `brief`, but also with whether the entity is in step by now.
 pub(super) fn listed(entry: &PoisonEntry, in_step: Option<bool>) -> Value {
     let mut value = brief(entry);
     if let Value::Object(object) = &mut value {
@@ -40,7 +40,8 @@ pub(super) fn listed(entry: &PoisonEntry, in_step: Option<bool>) -> Value {
     value
 }
 
-/// A whole message, for machines. The body is JSON if possible, else a string; null if it is missing.
+/// A whole message, for machines. The body is JSON if possible, otherwise a string. A missing body
+/// is null.
 pub(super) fn whole_json(entry: &PoisonEntry, body: Option<&str>) -> Value {
     let mut value = brief(entry);
     if let Value::Object(object) = &mut value {
@@ -98,7 +99,8 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     text
 }
 
-/// Maximum characters of an error in a list. An error with a row and its owner fits.
+/// Maximum number of characters of an error in a list. An error that contains a row and its owner
+/// fits.
 const ERROR: usize = 160;
 
 pub(super) const HEADING: [&str; 7] = [

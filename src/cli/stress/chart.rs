@@ -8,15 +8,16 @@ use evenkeel_ops::numbers::ceiling;
 use evenkeel_ops::state::{TARGET, grouped};
 
 const TITLE: &str = "Entities per second of the hottest partition";
-/// The plot area, in units of the picture.
+/// Left, top and size of the plot area, in units of the picture.
 const LEFT: f64 = 60.0;
 const WIDTH: f64 = 810.0;
 const TOP: f64 = 50.0;
 const HEIGHT: f64 = 250.0;
-/// Colours that differ on white, also for readers who cannot distinguish red and green.
+/// Colours that differ from each other on white, also for readers who cannot distinguish red and
+/// green.
 const COLOURS: [&str; 3] = ["#0969da", "#e36209", "#6639ba"];
 
-/// Loads over time, with the target.
+/// Measured loads over time, with the target of a partition.
 #[derive(Template)]
 #[template(path = "chart.svg", escape = "html")]
 pub(super) struct StressChart<'a> {
@@ -25,9 +26,9 @@ pub(super) struct StressChart<'a> {
 
 pub(super) struct StressLine<'a> {
     pub(super) name: &'a str,
-    /// The text after its name.
+    /// The text that follows the name of the load.
     pub(super) summary: String,
-    /// Entities of its hottest partition, per second.
+    /// Entities per second of the load's hottest partition, for each second.
     pub(super) by_second: &'a [u64],
 }
 
@@ -70,7 +71,7 @@ impl StressChart<'_> {
         key_y(self.lines.len())
     }
 
-    /// A step for each second.
+    /// The line of a load, with one step for each second.
     fn path(&self, line: &StressLine<'_>) -> String {
         let x = |second: usize| LEFT + WIDTH * second as f64 / self.seconds() as f64;
         let mut path = String::new();
@@ -88,7 +89,7 @@ impl StressChart<'_> {
     }
 }
 
-/// Vertical position of the text about a load.
+/// Vertical position of the text that describes a load.
 #[expect(clippy::cast_precision_loss, reason = "three loads")]
 fn key_y(number: usize) -> f64 {
     352.0 + 24.0 * number as f64

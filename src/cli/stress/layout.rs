@@ -8,7 +8,8 @@ use evenkeel_storage::TableOperation;
 
 use super::super::UsageError;
 
-/// Maximum operations of an entity group transaction, and a number of bytes that stays below its 4 MiB on the wire.
+/// Maximum number of operations in an entity group transaction, and a number of bytes that keeps it
+/// below 4 MiB on the wire.
 const OPERATIONS: usize = 100;
 const BYTES: usize = 3 << 20;
 
@@ -20,9 +21,9 @@ pub(super) struct StressLayout {
     pub(super) entities: Vec<Entity>,
     pub(super) partitions: usize,
     pub(super) hottest: Key,
-    /// Its share of the entities, and so of the requests.
+    /// The hottest partition's share of the entities, and therefore of the requests.
     pub(super) hottest_share: f64,
-    /// Entities of the sample that lack a property of the key.
+    /// Number of entities of the sample that lack a property of the key.
     pub(super) without_key: usize,
 }
 
@@ -42,7 +43,8 @@ impl StressLayout {
         Self::of(number, name, keys, sample)
     }
 
-    /// Spreads the sample with a key template. An error if it cannot be rendered, or if no entity gets a key.
+    /// Distributes the sample by a key template. Returns an error if the template cannot be
+    /// rendered, or if no entity gets a key.
     pub(super) fn keyed(
         number: usize,
         template: &Template,
@@ -67,7 +69,7 @@ impl StressLayout {
         let mut counts: BTreeMap<Key, usize> = BTreeMap::new();
         for (at, (pk, entity)) in keys.zip(sample).enumerate() {
             let Some(pk) = pk else { continue };
-            // The loads share a table, so their row keys must differ.
+            // All loads use the same table, so their row keys must differ.
             let rk = Key::new(format!("{number}-{at:06}")).map_err(UsageError::of)?;
             *counts.entry(pk.clone()).or_default() += 1;
             entities.push(Entity {
@@ -98,7 +100,7 @@ impl StressLayout {
         })
     }
 
-    /// The transactions that load the entities, each for one partition.
+    /// The transactions that write the entities. Each is for one partition.
     pub(super) fn transactions(&self) -> Vec<(Key, Vec<TableOperation>)> {
         let mut filling: BTreeMap<&Key, (usize, Vec<TableOperation>)> = BTreeMap::new();
         let mut full = Vec::new();

@@ -1,4 +1,4 @@
-//! Sends the requests of a load concurrently.
+//! Sends the requests of a load, with many of them in flight at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,38 +13,36 @@ use evenkeel_model::TableName;
 use evenkeel_storage::{Clock, ErrorClass, StoreError, TableOperation, TableStore};
 use evenkeel_telemetry::latency::{Latencies, LatencyCounts};
 
-/// Pause of a sender after a throttled request, if the service names no time.
+/// Pause of a sender after a throttled request, if the service does not request a certain pause.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Transactions in flight while entities are loaded.
+/// Maximum number of transactions in flight while the entities are loaded.
 const LOADING: usize = 16;
 
-/// Limits and mix of a load.
+/// Limits of a load, and its mix of reads and writes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LoadSettings {
     pub(super) concurrency: usize,
-    /// Reads per hundred requests.
+    /// Number of reads per hundred requests.
     pub(super) get: u64,
-    /// Maximum number of requests.
     pub(super) requests: u64,
-    /// Maximum duration.
     pub(super) duration: Duration,
 }
 
 #[derive(Debug)]
 pub(super) struct LoadAnswers {
-    /// Successful requests, each for one entity.
+    /// Successful requests. Each is for one entity.
     pub(super) done: u64,
-    /// Successful requests to the hottest partition, per second.
+    /// Successful requests to the hottest partition, for each second.
     pub(super) hottest_by_second: Vec<u64>,
     /// Throttled requests (429, 503).
     pub(super) throttled: u64,
-    /// Requests without an answer, or with another failure of the service.
+    /// Requests that had no answer, or that the service failed to execute.
     pub(super) failed: u64,
     /// Durations of the successful reads.
     pub(super) gets: Latencies,
     /// Durations of the successful writes.
     pub(super) puts: Latencies,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last answer.
     pub(super) took: Duration,
 }
 
@@ -77,7 +75,8 @@ struct RunningLoad {
     puts: LatencyCounts,
 }
 
-/// Sends the requests of a load; also returns the layout. Only permanent failures end it early.
+/// Sends the requests of a load. Also returns the layout. The load ends early only after a
+/// permanent failure.
 pub(super) async fn run(
     tables: &Arc<dyn TableStore>,
     table: &TableName,
@@ -137,7 +136,7 @@ impl RunningLoad {
         self.clock.monotonic().saturating_sub(self.began)
     }
 
-    /// The number of the next request, if any is left.
+    /// The number of the next request; `None` if all requests were sent.
     fn next(&self) -> Option<u64> {
         if self.passed() >= self.settings.duration {
             return None;
@@ -148,7 +147,8 @@ impl RunningLoad {
 
     async fn send(self: Arc<Self>) -> Result<(), StoreError> {
         while let Some(number) = self.next() {
-            // Every run sends the same requests, in a scattered order.
+            // The request is chosen by its number, so every run sends the same requests, in a
+            // scattered order.
             let drawn = scatter(number);
             let entity = &self.layout.entities
                 [usize::try_from(drawn >> 32).unwrap_or(0) % self.layout.entities.len()];

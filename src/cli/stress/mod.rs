@@ -5,7 +5,8 @@
 //!                                                                                   └─▶ always deleted
 //! ```
 //!
-//! Each request is sent alone, without retries, grouping and pacing, which would hide the limits of a partition.
+//! Each request is sent alone. Retries, grouping and pacing are off, because they would hide the
+//! limits of a partition.
 
 mod chart;
 mod layout;
@@ -110,7 +111,7 @@ fn load_duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A measured load, for `--json`.
+/// The result of a load, for `--json`.
 #[derive(Debug, Serialize)]
 struct StressResult {
     /// The key template, or the number of partitions.
@@ -135,7 +136,8 @@ struct StressResult {
     judged: JudgedLoad,
 }
 
-/// Latencies of the successful requests, at most a quarter too high; null without any.
+/// Latencies of the successful requests; null if there were none. Each value is at most a quarter
+/// too high.
 #[derive(Debug, Serialize)]
 struct Percentiles {
     p50_seconds: Option<f64>,
@@ -213,12 +215,12 @@ impl StressResult {
     }
 }
 
-/// The account, the number of loads and their cost, before anything is sent.
+/// The account, the number of loads and their cost. They are known before any request is sent.
 struct StressPlan {
     source: Option<TableRef>,
     account: AccountName,
     loads: usize,
-    /// Maximum number of requests, without retries.
+    /// Maximum number of requests. Retries are not included.
     cost: Billed,
 }
 
@@ -250,7 +252,8 @@ impl StressPlan {
             args.key.len()
         };
         let pages = if source.is_some() { sample::PAGES } else { 0 };
-        // The scratch table is created and deleted, and each entity may need its own transaction.
+        // The scratch table is created and deleted, and in the worst case each entity needs its own
+        // transaction.
         let table = 2 + pages as u64 + loads as u64 * (sample::ENTITIES as u64 + args.requests);
         Ok(Self {
             source,
@@ -310,7 +313,7 @@ pub async fn stress(
         plan.account
     ))?;
     let tables = &context.stores.account(&plan.account)?.tables;
-    // From here on, an interruption must delete the table.
+    // From here on, the table exists, so an interruption must delete it.
     let created = tables
         .create_table(&table)
         .await

@@ -1,4 +1,4 @@
-//! The sample of entities for a load.
+//! Reads or generates the entities of which a load consists.
 
 use std::path::Path;
 
@@ -12,16 +12,15 @@ use evenkeel_model::catalog::TableRef;
 use evenkeel_model::{EdmValue, Entity, EntityKey, odata};
 use evenkeel_storage::{Page, Query};
 
-/// Maximum size of a sample.
+/// Maximum size of a sample in bytes.
 const BYTES: usize = 64 << 20;
-/// Maximum entities of a sample: one page.
+/// Maximum number of entities in a sample, which is one page.
 pub(super) const ENTITIES: usize = 1_000;
-/// Entities that are generated without a sample. A partition accepts them at once.
+/// Number of entities that are generated if there is no sample. A partition accepts them at once.
 const GENERATED: usize = 400;
-/// Maximum pages for a sample, since a page may be short.
+/// Maximum number of pages that are read for a sample, because a page may have few rows.
 pub(super) const PAGES: usize = 11;
 
-/// Reads the sample, or generates one.
 pub(super) async fn sample(
     args: &StressArgs,
     table: Option<&TableRef>,

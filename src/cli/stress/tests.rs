@@ -1,4 +1,4 @@
-//! The stress test on a simulated account with the published limits, in virtual time.
+//! Tests of the stress test on a simulated account, with the published limits and in virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,7 +58,8 @@ impl StorageMeter for NoStorage {
     }
 }
 
-/// The exit code, the output as JSON if there is any, and the tables that are left.
+/// Runs the command. Returns the exit code, the output as JSON if there is any, and the tables that
+/// remain.
 async fn stressed(args: &[&str], enough: u64) -> (Exit, Value, Vec<TableName>) {
     let user = Arc::new(Impatient {
         enough: AtomicU64::new(enough),

@@ -4,19 +4,20 @@ use serde::Serialize;
 
 use evenkeel_ops::state::{TARGET, buckets, grouped};
 
-/// Entities per second of all tables of a standard account (Azure: Table storage targets).
+/// Target of entities per second for all tables of a standard account (Azure: Table storage
+/// targets).
 const ACCOUNT_TARGET: f64 = 20_000.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StressVerdict {
-    /// The service throttled requests.
     Throttled,
     /// The load of the hottest partition exceeds the target.
     TooCoarse,
-    /// At the application's peak the hottest partition stays below the target.
+    /// At the application's peak, the hottest partition stays below the target.
     Fits,
-    /// At the measured load the hottest partition stays below the target. Another load may not.
+    /// At the measured load, the hottest partition stays below the target. A higher load may exceed
+    /// it.
     BelowTarget,
 }
 
@@ -26,14 +27,14 @@ pub(super) struct JudgedLoad {
     pub(super) hottest_share: f64,
     pub(super) entities_per_second: f64,
     pub(super) hottest_per_second: f64,
-    /// Requests that the service throttled.
     pub(super) throttled: u64,
     /// The application's peak load in entities per second, if known.
     pub(super) peak: Option<f64>,
 }
 
 impl JudgedLoad {
-    /// Entities per second in the hottest partition: at the application's peak if that is known, otherwise as measured.
+    /// Entities per second in the hottest partition. If the application's peak is known, they are
+    /// computed for the peak, otherwise they are as measured.
     fn hottest(&self) -> f64 {
         self.peak
             .map_or(self.hottest_per_second, |peak| peak * self.hottest_share)
@@ -61,7 +62,7 @@ impl JudgedLoad {
         );
         match self.verdict() {
             StressVerdict::Throttled if self.hottest_per_second < TARGET / 2.0 => format!(
-                "throttled at {} in the hottest partition, far below its target of {target}. The account is at its limit, or the service still moves partitions: run it again for longer.",
+                "throttled at {} in the hottest partition, far below its target of {target}. The account is at its limit, or the service is still moving partitions. Run the test again for longer.",
                 per_second(self.hottest_per_second)
             ),
             StressVerdict::Throttled => format!(
@@ -87,7 +88,8 @@ impl JudgedLoad {
     }
 
     fn remedy(&self) -> String {
-        // If it is throttled below the target, the target is the load to plan for.
+        // If the partition is throttled below its target, the number of buckets is chosen for the
+        // target.
         let buckets = buckets(self.hottest().max(TARGET));
         format!("Divide it, for example with {{RowKey|bucket:{buckets}}} at the end of the key.")
     }
@@ -165,7 +167,8 @@ mod tests {
                 Throttled,
                 "The account is at its limit",
             ),
-            // The application's peak decides, not the speed of this machine.
+            // The verdict is about the application's peak, not about the load that this machine
+            // could send.
             (
                 load(1.0, 2_400.0, 0, Some(1_500.0)),
                 Fits,

@@ -1,4 +1,4 @@
-//! Lines of input, numbered from 1, with limited length.
+//! Reads numbered lines of limited length. The first line has the number 1.
 
 use std::io;
 
@@ -8,21 +8,22 @@ use tokio::io::{
 
 use evenkeel_model::limits;
 
-/// Longer than any message. The rest of a longer line is not kept in memory.
+/// Maximum length of a line in bytes, which is more than any message has. The rest of a longer line
+/// is not kept in memory.
 const LONGEST: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
 
 pub(super) struct InputLines<R> {
     input: R,
     number: u64,
-    /// The beginning of a line that is not complete yet.
+    /// The beginning of a line that was not read completely yet.
     begun: Vec<u8>,
-    /// The rest of a too long line is skipped.
+    /// Whether the rest of a line that is too long is being skipped.
     skipping: bool,
 }
 
 pub(super) struct InputLine {
     pub(super) number: u64,
-    /// The text, or why it cannot be used.
+    /// The text of the line, or why it cannot be used.
     pub(super) text: Result<String, String>,
 }
 
@@ -36,11 +37,12 @@ impl<R: AsyncBufRead + Unpin> InputLines<R> {
         }
     }
 
-    /// `None` at the end of the input.
+    /// Reads the next line. Returns `None` at the end of the input.
     pub(super) async fn next(&mut self) -> io::Result<Option<InputLine>> {
         self.skip_line().await?;
         let room = LONGEST.saturating_sub(self.begun.len() as u64);
-        // If the future is dropped while it waits, the next call continues with `begun`.
+        // If this future is dropped while it waits, `begun` keeps what was read, and the next call
+        // continues with it.
         if (&mut self.input)
             .take(room)
             .read_until(b'\n', &mut self.begun)
@@ -69,7 +71,7 @@ impl<R: AsyncBufRead + Unpin> InputLines<R> {
         }))
     }
 
-    /// Copies the rest of the input; returns its size in bytes.
+    /// Copies the rest of the input. Returns its size in bytes.
     pub(super) async fn copy_rest(mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<u64> {
         self.skip_line().await?;
         to.write_all(&self.begun).await?;

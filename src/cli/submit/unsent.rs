@@ -1,7 +1,7 @@
-//! A file of the lines that were not sent, as input for another `submit`.
+//! Writes a file of the lines that were not sent. The file can be the input of another `submit`.
 //!
-//! It is written under another name and renamed at the end, so that one command can read and write the same file. A
-//! command that dies leaves the file unchanged.
+//! The file is written under another name and renamed at the end, so that one command can read and
+//! write the same file. If the command dies, an existing file stays unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,12 +13,12 @@ use tokio::io::{AsyncBufRead, AsyncWriteExt as _, BufWriter};
 
 use super::lines::InputLines;
 
-/// The lines that were not sent, or not for certain.
+/// The lines that were not sent or may not have been sent.
 pub(super) struct UnsentLines {
     path: PathBuf,
     part: PathBuf,
     file: BufWriter<File>,
-    /// Lines without a known result yet.
+    /// Lines whose result is not known yet.
     pending: BTreeMap<u64, String>,
     bytes: u64,
 }
@@ -49,7 +49,7 @@ impl UnsentLines {
         self.pending.insert(number, text.to_owned());
     }
 
-    /// Records whether a number of lines, from `first` on, were sent.
+    /// Records whether a number of lines were sent. The first of them is `first`.
     pub(super) async fn settle(
         &mut self,
         first: u64,
@@ -77,7 +77,8 @@ impl UnsentLines {
         self.file.write_all(b"\n").await
     }
 
-    /// Adds the unread input and renames the file. Returns whether it has any content.
+    /// Adds the input that was not read, and renames the file. Returns whether the file has any
+    /// content.
     pub(super) async fn end(
         mut self,
         input: InputLines<impl AsyncBufRead + Unpin>,

@@ -1,5 +1,5 @@
-//! Commands over whole tables that are interrupted, outdated or about missing tables, on a simulated account in
-//! virtual time.
+//! Tests of commands over whole tables on a simulated account in virtual time. The commands are
+//! interrupted, their catalog is replaced, or tables are missing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -166,7 +166,8 @@ impl Stage {
         self.engine.stop_when_replaced(Arc::new(hold));
     }
 
-    /// Records a catalog with another view instead of the first one, and runs its backfill.
+    /// Records a catalog with another view instead of the first one, and runs the backfill of the
+    /// new view.
     async fn exchange(&self) {
         let newer = catalog(&[("number", "{RowKey}")]);
         let migrator = migrator(&self.world, &newer);

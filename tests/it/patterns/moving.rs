@@ -119,7 +119,7 @@ pub(crate) async fn what_lies_where_an_entity_is_to_go_is_left_alone(site: &Site
         .await;
     let error = site.refused(moving(("Sales", "1"), ("Sales", "2"))).await;
     assert!(
-        error.contains("exists and was not brought there by this job"),
+        error.contains("exists and was not moved there by this job"),
         "{error}"
     );
     let error = site
@@ -184,7 +184,7 @@ pub(crate) async fn a_redelivered_move_leaves_an_entity_that_was_moved_back(site
     assert!(ended.is_err_and(|failure| {
         failure
             .chain()
-            .contains("exists and was not brought there by this job")
+            .contains("exists and was not moved there by this job")
     }));
     staff(
         site,

@@ -470,9 +470,7 @@ async fn a_duplicate_message_does_not_delete_a_newer_entity() {
                 Err(failure)
                     if op == "move"
                         && id.is_none()
-                        && failure
-                            .chain()
-                            .contains("was not brought there by this job") => {}
+                        && failure.chain().contains("was not moved there by this job") => {}
                 ended => panic!("{story}: {ended:?}"),
             }
             lives(&lab, &story).await;

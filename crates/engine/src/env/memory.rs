@@ -1,6 +1,6 @@
 //! The byte budget over everything that jobs hold in memory.
 //!
-//! It is divided into five shares. A job takes from each at most once at a time, in this order:
+//! The budget is divided into five shares. A job takes at most one part of each share at a time, in this order:
 //!
 //! ```text
 //!   messages ──▶ rows ──▶ bodies ──▶ values ──▶ documents
@@ -9,10 +9,10 @@
 //!                if large   page of rows of archived tables       while they are read
 //! ```
 //!
-//! The holder of a part of one share waits only for later shares. The last share is therefore always given back, then
-//! the one before it, and so on: no two jobs wait for each other. Requests are served in order. One that exceeds its
-//! share gets the whole of it, and so runs alone. Unknown sizes are estimated upward, and the excess is given back once
-//! the size is known.
+//! A job that has a part of one share waits only for later shares. The last share is therefore always given back, then
+//! the one before it, and so on, so no two jobs wait for each other. Requests are served in order. A request for more
+//! than a whole share gets the whole share, so its job runs alone. Unknown sizes are estimated upward, and the excess
+//! is given back once the size is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -34,9 +34,10 @@ pub enum MemoryShare {
     Bodies,
     /// Blocks of large values, and files of archived tables.
     Values,
-    /// Lists in blobs, from their read to the end of their write, and archived documents while they are read. A list is
-    /// read under its document's turn, after the run has announced its changes. Its holder therefore waits for nothing
-    /// but the store, neither for a turn nor for memory.
+    /// Lists in blobs, from their read to the end of their write, and archived documents while they are read. A job
+    /// takes memory for a list after it has announced its changes and has taken the turn (a lock of this process) of
+    /// the list's document. While the job holds this memory, it waits only for the store, neither for a turn nor for
+    /// memory.
     Documents,
 }
 
@@ -137,7 +138,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Waits for this many bytes of a share, or for all of it if it has fewer.
+    /// Waits until this many bytes of a share are free, or the whole share if it has fewer bytes.
     pub async fn take(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let share = &self.shares[share as usize];
         let units = u32::try_from(bytes.div_ceil(UNIT))
@@ -160,8 +161,8 @@ impl MemoryBudget {
         grant
     }
 
-    /// As [`take`](Self::take), inside a run, which must not have announced anything yet. The wait does not count as
-    /// the run's own time. A run that has a part of the share gets nothing more and does not wait.
+    /// Like [`take`](Self::take), inside a run, which must not have announced anything yet. The wait does not count as
+    /// the run's own time. A run that already has a part of the share gets nothing and does not wait.
     pub(crate) async fn take_aside(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let Some(part) = part_of(share as usize) else {
             return MemoryGrant {
@@ -379,8 +380,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Jobs that take from the shares in their order all end, whatever they need, and never hold more than there
-        /// is.
+        /// If jobs take from the shares in order, all of them end, whatever they need, and they never hold more than
+        /// the budget.
         #[test]
         fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec(([0_u64..6_000, 0_u64..3_000, 0_u64..6_000, 0_u64..9_000, 0_u64..6_000], 1_u64..50), 1..40)) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

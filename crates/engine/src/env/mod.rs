@@ -1,9 +1,9 @@
 //! The environment that every pass and every job shares: the stores, the catalog, a clock, and what this process keeps
 //! in memory.
 //!
-//! Its parts are the memory budget, the sizes of rows, the queue of rechecks, and the secret that seals cursors. It
-//! names nothing of the protocol and no job. Of the items it names only [shared documents](crate::items::shared), which
-//! name only memory and failures.
+//! The environment also has the memory budget, the sizes of rows, the queue of rechecks, and the secret for seals. This
+//! module uses nothing of the protocol and no job. Of the items it uses only [shared documents](crate::items::shared),
+//! which use only memory and failures.
 
 pub(crate) mod memory;
 pub(crate) mod recheck_message;
@@ -34,21 +34,21 @@ use evenkeel_model::nearest::nearest;
 use evenkeel_model::{TableName, ViewName};
 use evenkeel_storage::{Account, Clock, ClockSkew, Rng, Stores};
 
-/// How much two workers' clocks may differ. A taint lasts this much longer than a request can live.
+/// Maximum difference between the clocks of two workers. A taint lasts this much longer than a request can live.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(30);
 
-/// A delivery saves its progress after this time. It is well within `drain` (25 s by default), so that a shutdown loses
-/// no progress.
+/// A job that runs in parts saves its progress after this time. This is well within `drain` (25 s by default), so that
+/// a shutdown loses no progress.
 pub(crate) const PART: Duration = Duration::from_secs(10);
 
-/// Maximum length of a chain of views, in which one view's target is the next one's source.
+/// Maximum length of a chain of views, in which the target of each view is the source of the next view.
 pub(crate) const LONGEST_CHAIN: usize = 8;
 
 pub type Unread = Box<dyn std::error::Error + Send + Sync>;
 
 #[async_trait]
 pub trait CatalogHold: Send + Sync {
-    /// Whether the engine's catalog is still the recorded one. An error means that this cannot be found out now.
+    /// Whether the engine's catalog is still the recorded one. An error means that this is unknown at the moment.
     async fn holds(&self) -> Result<bool, Unread>;
 }
 
@@ -63,8 +63,8 @@ pub(crate) struct Env {
     pub(crate) row_sizes: RowSizes,
     pub(crate) rechecks: RecheckQueues,
     pub(crate) secret: Arc<SealSecret>,
-    /// Asked before the close of a pass that changed items, and by commands before each part of a walk. If it is not
-    /// set, the catalog is never replaced.
+    /// Used to check whether the catalog is still the recorded one, before the close of a pass that changed items,
+    /// and by commands before each part of a walk. If it is not set, the catalog is never replaced.
     pub(crate) recorded: OnceLock<Arc<dyn CatalogHold>>,
 }
 
@@ -209,7 +209,7 @@ impl Env {
             .map_err(|error| permanent("finding the account", error))
     }
 
-    /// How far the clock of the job's queue is ahead of the clock of a table.
+    /// The time by which the clock of the job's queue is ahead of the clock of a table.
     pub(crate) fn clocks_apart(&self, delivery: &Delivery, table: &TableRef) -> ClockSkew {
         let clocks = |account| {
             self.stores
@@ -226,8 +226,8 @@ impl Env {
         taint_for(self.recheck_after)
     }
 
-    /// How long after its announcement a pass may write to a sink. Another pass that finds the announcement open looks
-    /// again `recheck_after` later, and by then no write of this pass may be under way.
+    /// The time after its announcement during which a pass may write to a sink. Another pass that finds the
+    /// announcement open looks again `recheck_after` later. By then no write of this pass may be under way.
     pub(crate) fn may_write_for(&self) -> Duration {
         self.recheck_after.saturating_sub(LATE_REQUEST)
     }

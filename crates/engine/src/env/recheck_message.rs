@@ -1,8 +1,8 @@
-//! Rechecks: delayed looks at items that were dropped while an old request might still arrive.
+//! Messages for rechecks: delayed looks at items that were dropped while an old request might still arrive.
 //!
-//! A recheck is a message on `<queue>-recheck` that becomes visible after `recheck_after` and some margin, later if it
-//! follows another recheck. By then no pass that ran
-//! when it was queued is left, and the service no longer accepts a request that was signed then.
+//! A recheck is a message on `<queue>-recheck` that becomes visible after `recheck_after` and a margin, or later if it
+//! follows another recheck. By then no pass that ran when the recheck was queued is left, and the service no longer
+//! accepts a request that was signed then.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,10 +17,10 @@ pub struct Recheck {
     pub primary: Primary,
     /// Items to look at, besides those that the footprint marks.
     pub items: Vec<ItemAddress>,
-    /// Number of consecutive rechecks before this one, each of which caused the next.
+    /// Number of consecutive rechecks that led to this one.
     pub chained: u32,
-    /// Digest of the taken keys that the job which queued this recheck fails for. A recheck that finds the same keys
-    /// does not fail a second time.
+    /// Digest of the taken keys for which the job that queued this recheck fails. A recheck that finds the same taken
+    /// keys does not fail a second time.
     pub told: Option<String>,
 }
 
@@ -117,7 +117,7 @@ impl Recheck {
             chained: self.chained,
             told: self.told.clone(),
         };
-        // Serialising strings cannot fail.
+        // Strings and numbers always serialise.
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
     }
 

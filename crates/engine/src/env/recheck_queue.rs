@@ -1,6 +1,7 @@
-//! Puts rechecks. Concurrent runs share a message.
+//! Puts rechecks into recheck queues. Concurrent runs share a message.
 //!
-//! A message holds at most 100 rechecks of one table, each primary once. A run that is alone does not wait for others.
+//! A message holds at most 100 rechecks of one table, with at most one recheck for each primary. A run that is alone
+//! does not wait for others.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use evenkeel_model::{AccountName, QueueName, TableName, limits};
 use evenkeel_storage::combine::{Combiner, Queue, Serve};
 use evenkeel_storage::{QueueStore, StoreError, Ttl};
 
-/// Upper limit on the bytes of the items in a message, well below that of a queue message with Base64.
+/// Upper limit on the bytes of the items in a message. It is well below the limit of a queue message in Base64.
 pub(crate) const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
 /// Maximum number of rechecks in a message: as many as a delivery runs at once.
 const MAX_RECHECKS: usize = 100;
 
-/// A queue, the table of the primaries, and the number of consecutive rechecks before these, which determines the
-/// delay.
+/// A queue, the table of the primaries, and the number of consecutive rechecks that led to these, which determines the
+/// delay. Only rechecks of the same place share a message.
 pub(crate) type RecheckPlace = (AccountName, QueueName, TableName, u32);
 
 type Answer = Result<(), StoreError>;
@@ -31,7 +32,7 @@ pub(crate) struct RecheckQueue<'e> {
 }
 
 impl RecheckQueues {
-    /// Puts a recheck. Either this caller or a concurrent one sends the message that has it.
+    /// Puts a recheck. Either this caller or a concurrent caller sends the message that contains the recheck.
     pub(crate) async fn put(
         &self,
         place: &RecheckPlace,
@@ -39,8 +40,8 @@ impl RecheckQueues {
         queue: &RecheckQueue<'_>,
     ) -> Answer {
         loop {
-            // There is no answer if the caller that sends the message was dropped. It may have put the message before,
-            // but a second recheck does no harm.
+            // There is no answer if the caller that sends the message was dropped. That caller may have put the message
+            // before, but a second recheck does no harm.
             if let Some(answer) = self.0.ask(place.clone(), recheck.clone(), queue).await {
                 return answer;
             }

@@ -1,13 +1,13 @@
-//! Memory for the primary of a job: taken before its read by the sizes of earlier rows of its table, and corrected
-//! afterwards by its own.
+//! Memory for the primary of a job. A run reserves memory before it reads the primary, according to the sizes of
+//! earlier rows of the table, and corrects the reservation once it knows the row's size.
 //!
-//! A row's size is known only once the row is in memory, which is too late for hundreds of reads at once. So each table
-//! has an expected size. It rises quickly and falls slowly, so that the large rows of a mixed table count for more than
-//! its small ones. A row above the expected size waits again, while it holds nothing but itself. Small rows take
-//! nothing, because the estimate for a job in flight includes them.
+//! A row's size is known only once the row is in memory, which is too late if hundreds of rows are read at once. So
+//! each table has an expected size. The expected size rises quickly and falls slowly, so that the large rows of a mixed
+//! table count for more than its small rows. If a row is larger than expected, its run waits again, and holds only the
+//! row while it waits. Small rows reserve nothing, because the estimate for a job in flight includes them.
 //!
-//! Only the first read of a run waits, because later reads may follow an announcement, and no wait may. The read of a
-//! run that has a part of a later share, such as the page of a walk, does not wait either.
+//! Only the first read of a run waits, because later reads may follow an announcement, after which no run may wait. A
+//! run that has a part of a later share, for example for the page of a walk, does not wait either.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -16,17 +16,18 @@ use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use crate::env::waiting::is_first_read;
 use evenkeel_model::catalog::TableRef;
 
-/// Copies of a row in memory while its job runs: the answer, its properties, and the body of a write. Measured with
-/// rows of 600 KB: 3.1.
+/// Copies of a row in memory while its job runs: the answer, its properties, and the body of a write. For rows of 600
+/// KB, 3.1 copies were measured.
 const COPIES: u64 = 3;
-/// Rows of fewer bytes take nothing.
+/// Rows of fewer bytes reserve nothing.
 const SMALL_BYTES: u64 = 8 << 10;
-/// Concurrent jobs of a table whose sizes are unknown: more than travel in one transaction.
+/// Number of jobs of a table that may run at once while the sizes of its rows are unknown: more than travel in one
+/// transaction.
 const CONCURRENT_UNKNOWN: u64 = 128;
-/// Maximum number of tables in memory, because tables by date never end. If all are forgotten, a burst of large rows
-/// costs more memory.
+/// Maximum number of tables whose sizes are kept. There must be a limit, because new tables by date are created for
+/// ever. If all sizes are forgotten, a burst of large rows costs more memory.
 const CAPACITY: usize = 1_024;
-/// Parts of the difference by which each row moves the expected size, upward and downward.
+/// The expected size changes by this part of the difference with each row, upward and downward.
 const RISES_BY: f64 = 0.5;
 const FALLS_BY: f64 = 1.0 / 64.0;
 
@@ -63,7 +64,7 @@ impl RowSizes {
         is_known.then(|| self.expected(table, 0).is_none())
     }
 
-    /// Bytes to take before a row is read, from a share of this size; `None` if rows are small.
+    /// Bytes to reserve before a row is read, from a share of this size; `None` if the rows of the table are small.
     fn expected(&self, table: &TableRef, share: u64) -> Option<u64> {
         let expected = self
             .0
@@ -82,7 +83,7 @@ impl RowSizes {
     }
 }
 
-/// Bytes to take for a row of this size; `None` if it is small.
+/// Bytes to reserve for a row of this size; `None` if the row is small.
 const fn needed(bytes: u64) -> Option<u64> {
     if bytes < SMALL_BYTES {
         None
@@ -95,7 +96,7 @@ const fn needed(bytes: u64) -> Option<u64> {
 pub(crate) struct RowMemory(OnceLock<MemoryGrant>);
 
 impl RowMemory {
-    /// Reads a row by `read`, and takes memory for it. `bytes` is the row's size.
+    /// Reads a row by `read`, and reserves memory for the row. `bytes` returns the row's size.
     pub(crate) async fn reading<T, E>(
         &self,
         sizes: &RowSizes,
@@ -122,7 +123,7 @@ impl RowMemory {
         match (needed(bytes as u64), &mut grant) {
             (Some(needed), Some(taken)) if taken.bytes() >= needed => taken.shrink(needed),
             (needed, _) => {
-                // It must hold nothing while it waits for more.
+                // The run must hold no part of the share while it waits for a larger part.
                 drop(grant.take());
                 grant = take(needed).await;
             }

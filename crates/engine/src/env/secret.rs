@@ -1,4 +1,4 @@
-//! The secret of seals, and when to read it.
+//! The secret for seals, and the decision when to read it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -6,10 +6,9 @@ use std::time::Duration;
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use tokio::sync::OnceCell;
 
-/// Bytes of the secret. Its text in hex has twice as many.
+/// Bytes of the secret. As text in hex, it has twice as many characters.
 pub(crate) const SECRET: usize = 32;
-/// Milliseconds during which footprints are written without seals after the secret could not be
-/// read.
+/// Milliseconds during which footprints are written without seals after the secret could not be read.
 const RETRY_MS: u64 = 60_000;
 
 #[derive(Clone, Copy)]
@@ -33,8 +32,7 @@ impl Secret {
 #[derive(Default)]
 pub struct SealSecret {
     pub(crate) read: OnceCell<Secret>,
-    /// Monotonic time in milliseconds before which no run tries to read the secret again for a
-    /// footprint.
+    /// Monotonic time in milliseconds before which no run tries again to read the secret for a footprint.
     not_before: AtomicU64,
 }
 

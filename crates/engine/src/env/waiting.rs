@@ -1,8 +1,8 @@
-//! Time that a run spends waiting for other runs of its process. It does not count towards the run's own time.
+//! Time that a run spends waiting for other runs of its process. This time does not count as the run's own time.
 //!
 //! `worker.job_timeout` is for runs that hang or never end. A run that waits for its turn at something scarce does
-//! neither, so such waits are excluded from the timeout. They must end before the run announces anything, because
-//! `recheck_after` relies on no run working for longer than `job_timeout` after its announcement.
+//! neither, so such waits do not count towards the timeout. They must end before the run announces anything, because
+//! `recheck_after` is based on the assumption that no run works for longer than `job_timeout` after its announcement.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,18 +23,19 @@ pub struct Waits {
     shares: Arc<Shares>,
     /// The run has read its primary, or is about to.
     has_read_primary: Arc<AtomicBool>,
-    /// Changes to items that no outcome reports, because the passes that made them failed or were dropped.
+    /// Changes to items that no job outcome reports, because the passes that made them failed or were dropped.
     untold: Arc<Mutex<Vec<ItemChange>>>,
 }
 
-/// Whether a run has a part of each share, by the share's number. `memory` defines five shares.
+/// Whether a run has a part of each memory share, by the share's number. `memory` defines five shares.
 type Shares = [AtomicBool; 8];
 
 /// A part of a share of memory. Until it is dropped, the run takes no other part of that share.
 #[derive(Debug)]
 pub(crate) struct SharePart(Option<(Arc<Shares>, usize)>);
 
-/// Marks that this run takes a part of a share. `None` if it has one already, because it must not wait for another.
+/// Records that this run takes a part of a share. `None` if the run already has a part of the share, because it must
+/// not wait for another part.
 pub(crate) fn part_of(share: usize) -> Option<SharePart> {
     let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else {
         return Some(SharePart(None));
@@ -43,7 +44,7 @@ pub(crate) fn part_of(share: usize) -> Option<SharePart> {
     (!had).then(|| SharePart(Some((shares, share))))
 }
 
-/// Whether this run reads a primary for the first time, and has no part of any share; `false` outside a run.
+/// Whether this run now reads a primary for the first time and has no part of any share; `false` outside a run.
 pub(crate) fn is_first_read() -> bool {
     let is_first = |waits: &Waits| !waits.has_read_primary.swap(true, Ordering::SeqCst);
     let has_no_part = |waits: &Waits| waits.shares.iter().all(|part| !part.load(Ordering::SeqCst));
@@ -63,7 +64,7 @@ impl Drop for SharePart {
 #[derive(Default)]
 struct WaitTotal {
     finished: Duration,
-    /// Number of waits under way, and the time since which there is at least one.
+    /// Number of waits under way, and the monotonic time since which there has been at least one.
     under_way: usize,
     since: Duration,
 }
@@ -126,7 +127,7 @@ impl Drop for ActiveWait {
     }
 }
 
-/// Records changes to items that no outcome of this run reports. No-op outside a run.
+/// Records changes to items that no job outcome reports. No-op outside a run.
 pub fn note_untold(changes: Vec<ItemChange>) {
     let _ = WAITS.try_with(|waits| {
         waits
@@ -137,8 +138,8 @@ pub fn note_untold(changes: Vec<ItemChange>) {
     });
 }
 
-/// The changes of a run over many primaries so far. If it fails or is dropped, no outcome reports them, so they are
-/// recorded as unreported.
+/// The changes that a run over many primaries has made so far. If the run fails or is dropped, no outcome reports these
+/// changes, so they are recorded as unreported.
 #[derive(Debug, Default)]
 pub(crate) struct RunSummary(pub(crate) Summary);
 
@@ -158,7 +159,7 @@ pub(crate) fn waited() -> Duration {
     WAITS.try_with(Waits::so_far).unwrap_or_default()
 }
 
-/// Awaits something that depends on other runs of this process. The time does not count towards the run's own time.
+/// Awaits something that depends on other runs of this process. The wait does not count as the run's own time.
 pub async fn aside<T>(wait: impl Future<Output = T>) -> T {
     let waiting = WAITS.try_with(Waits::begin).ok();
     let waited = wait.await;

@@ -45,8 +45,8 @@ impl WholeItem for ValueBlob<'_> {
         ])
     }
 
-    /// Creates a blob if none exists, gives the listed one a new version, or deletes it at its version. A write
-    /// returns the new ETag.
+    /// Creates the blob if it does not exist, gives an existing blob a new version, or deletes the blob at its version.
+    /// A write returns the new ETag.
     async fn request(
         &self,
         by: &WriteContext<'_, '_>,
@@ -70,7 +70,8 @@ impl WholeItem for ValueBlob<'_> {
         }
         let metadata = item::metadata(&source_text(&by.scope.primary), &write.address.view);
         if let Some(etag) = &write.over {
-            // The name determines the content. A new version makes a pending drop of the old one fail its condition.
+            // The name determines the content, so the blob is not uploaded again. The new version makes a pending drop
+            // of the old version fail its condition.
             return Ok(blobs
                 .set_metadata(self.container, self.name, &metadata, etag)
                 .await
@@ -93,7 +94,7 @@ impl WholeItem for ValueBlob<'_> {
             .map(Some))
     }
 
-    /// A blob is not read again, because a different ETag means another write.
+    /// Compares only the ETags and does not read the blob, because every write gives it a new ETag.
     async fn differs(
         &self,
         _: &Scope<'_>,

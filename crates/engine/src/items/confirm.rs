@@ -1,5 +1,5 @@
-//! Confirmation of items that a plan leaves as they are. Properties on entities of others are looked at, because
-//! another writer of such an entity may have removed them. So are properties that waited for their entity to exist.
+//! Confirms items that a plan leaves as they are. Properties on other entities are read, because another writer of such
+//! an entity may have removed them. Properties that waited for their entity to exist are read, too.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::protocol::observed_item::ObservedItem;
 use evenkeel_model::ItemAddress;
 use evenkeel_model::patterns::Item;
 
-/// Items that a plan leaves as they are without a look.
+/// Items that a plan leaves as they are without having read them.
 #[derive(Clone, Copy)]
 pub(crate) struct Stays<'p> {
     pub(crate) items: &'p [ItemAddress],
     pub(crate) desired: &'p BTreeMap<ItemAddress, Item>,
 }
 
-/// Returns the items that differ from the footprint. The next round looks at them before it reads the primary, and
+/// Returns the items that differ from the footprint. The next round reads these items before it reads the primary, and
 /// writes them.
 pub(super) async fn differing(
     from: LookContext<'_, '_>,

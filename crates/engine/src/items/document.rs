@@ -1,8 +1,8 @@
 //! An entity stored as a document: in a container, or in a folder that all workers share.
 //!
-//! It is written and deleted under conditions, as a row is. A blob has the ETag of the service, a file one computed
-//! from its content. An entity with large values beside its document is a primary with a footprint, and its pass
-//! reads the document instead of a row. Nothing is derived from any other document.
+//! A document is written and deleted under conditions, as a row is. A blob has the ETag of the service; the ETag of a
+//! file is computed from its content. An entity with large values beside its document is a primary with a footprint,
+//! and its pass reads the document instead of a row. No items are derived from any other document.
 
 use bytes::Bytes;
 
@@ -19,10 +19,10 @@ use evenkeel_storage::{
     BlobCondition, BlobStore, BlobUpload, ErrorClass, FilePlace, FileStore, StoreError,
 };
 
-/// Bytes of a blob that the first request reads. Nearly every document fits.
+/// Number of bytes that the first request reads. Nearly every document fits.
 const BEGINNING: u64 = 1 << 20;
 const CONTENT_TYPE: &str = "application/json";
-/// A document is in memory three times: as bytes, as JSON and as an entity.
+/// Number of copies of a document in memory: as bytes, as JSON and as an entity.
 const COPIES: u64 = 3;
 
 pub(crate) struct ArchiveDocument<'e> {
@@ -47,16 +47,15 @@ enum DocumentSink<'e> {
 }
 
 pub(crate) enum Filed {
-    /// Done. A write has the new version.
+    /// Done. After a write, contains the new version.
     Done(Option<ETag>),
     Lost,
     Unanswered,
 }
 
-/// The document has large values, and no view would copy them along.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it has large values ({property:?} is one), but no large_entity view has the archive's source as its source. Declare it again"
+    "it has large values ({property:?} is one), but no large_entity view has the archive's source as its source. Declare such a view again"
 )]
 struct UncarriedValues {
     property: String,
@@ -170,7 +169,7 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// Rejects an entity whose large values would stay behind.
+    /// Rejects an entity whose large values would be left behind.
     pub(crate) fn refuse_values(&self, entity: &Entity) -> Result<(), Failure> {
         large::known_pointers(entity)
             .map_err(|error| permanent(self.doing("bringing back"), error))?;
@@ -383,7 +382,7 @@ impl<'e> ArchiveDocument<'e> {
     }
 }
 
-/// Whether a document could not be read because it belongs to another archive's entity at the same location.
+/// Whether a document could not be read because it belongs to an entity of another archive at the same location.
 pub(crate) fn is_anothers(failure: &Failure) -> bool {
     matches!(
         failure.cause.downcast_ref::<DocumentError>(),

@@ -1,8 +1,8 @@
 //! Items that are files: large values beside the document of their entity, in a folder that all workers share.
 //!
 //! A file does not record its owner. It belongs to an entity if it is in the folder of the entity's archive and its
-//! name has the prefix of the entity's document. No other file is looked at, written or removed, and no folder is
-//! created for one.
+//! name has the prefix of the entity's document. Other files are never read, written or removed, and no folder is
+//! created for them.
 
 use async_trait::async_trait;
 
@@ -46,8 +46,8 @@ impl WholeItem for ValueFile {
         ])
     }
 
-    /// Creates a file if none exists, gives the listed one a new mark, or removes it at its mark. A write returns the
-    /// new mark.
+    /// Creates the file if it does not exist, gives an existing file a new mark, or removes the file at its mark. A
+    /// write returns the new mark, which the footprint lists as the ETag of the item.
     async fn request(
         &self,
         by: &WriteContext<'_, '_>,
@@ -71,7 +71,8 @@ impl WholeItem for ValueFile {
             ));
         }
         if let Some(mark) = &write.over {
-            // The name determines the content. A new mark makes a pending drop of the file fail its condition.
+            // The name determines the content, so the file is not written again. The new mark makes a pending drop of
+            // the file fail its condition.
             return Ok(files.renew(place, mark).await.map(Some));
         }
         Ok(by
@@ -81,7 +82,7 @@ impl WholeItem for ValueFile {
             .map(Some))
     }
 
-    /// Compares only the marks and does not read the file: every write of a file gives it a new mark.
+    /// Compares only the marks and does not read the file, because every write of a file gives it a new mark.
     async fn differs(
         &self,
         _: &Scope<'_>,

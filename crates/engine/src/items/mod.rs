@@ -1,8 +1,9 @@
-//! Derived items at their storage location. Each kind of location has one driver; no other module distinguishes them.
+//! Reads and writes derived items where they are stored. Each kind of location has one driver, and no other module
+//! distinguishes the kinds.
 //!
-//! The module also has large values, entities stored as documents, and entities shared by many primaries. It may use
-//! `env`, and of the protocol the values of a pass: `scope`, `change`, `steps`, `footprint`, `actual`, `observed_item`
-//! and `unanswered`. It uses no job and starts no pass.
+//! This module also contains large values, entities stored as documents, and entities shared by many primaries. It may
+//! use `env`, and these modules of the protocol: `scope`, `change`, `steps`, `footprint`, `actual`, `observed_item` and
+//! `unanswered`. It uses no job and starts no pass.
 //!
 //! | driver | item |
 //! | --- | --- |
@@ -72,7 +73,8 @@ trait ItemStore: Send + Sync {
 /// A location that holds exactly one item, so that each operation is one request.
 #[async_trait]
 trait WholeItem: Send + Sync {
-    /// Whether every request has a condition. A request without one may take effect late, whether or not it creates.
+    /// Whether every request has a condition. A request without one may take effect late, even if it does not create
+    /// the item.
     const CONDITIONAL: bool = true;
 
     async fn look(
@@ -111,7 +113,7 @@ trait WholeItem: Send + Sync {
             .map_err(|failure| ItemFailure::Failed(failure.of_views([view.clone()])))?;
         let (doing, ended) = match (result, operation) {
             (Ok(Some(etag)), ItemOperation::Write(_)) => return Ok(Some(etag)),
-            // The write succeeded, but its new version is unknown: look again.
+            // The write succeeded, but its new version is unknown, so the item must be read again.
             (Ok(None), ItemOperation::Write(_)) => {
                 return Err(ItemFailure::Lost {
                     may_still_create: false,
@@ -195,10 +197,10 @@ pub(crate) struct LookResults {
 }
 
 pub(crate) enum ItemFailure {
-    /// Another writer was faster, or the answer is missing: look again.
+    /// Another writer was faster, or the answer is missing. The item must be read again.
     Lost {
-        /// The request may still create the item: it is an insert, a write over another holder's item, or has no
-        /// condition.
+        /// Whether the request may still create the item, because it is an insert, a write over another holder's item,
+        /// or has no condition.
         may_still_create: bool,
     },
     Failed(Failure),
@@ -215,7 +217,7 @@ pub(crate) type Ended<'p> = (ItemOperation<'p>, Result<Option<ETag>, ItemFailure
 
 pub(crate) enum Ran<'p> {
     Each(Vec<Ended<'p>>),
-    /// No operation was sent: these items differ, although the plan expects them unchanged.
+    /// No operation was sent, because these items differ although the plan expects them unchanged.
     Nothing(Vec<ItemAddress>),
 }
 
@@ -334,9 +336,9 @@ pub(crate) async fn apply(
         }))
 }
 
-/// First writes, then drops, so that an item that moves exists at its new location before it leaves the old one.
-/// Operations on parts of one shared entity go together. Sends nothing if an item that the plan expects unchanged
-/// differs.
+/// Applies writes before drops, so that an item that moves exists at its new location before it leaves the old one.
+/// Operations on parts of the same shared entity are sent together. Sends nothing if an item that the plan expects
+/// unchanged differs.
 pub(crate) async fn apply_in_order<'p>(
     by: WriteContext<'_, '_>,
     from: LookContext<'_, '_>,

@@ -1,4 +1,4 @@
-//! Items that are parts of an entity which many primaries share: list members, and properties set on another entity.
+//! Items that are parts of an entity shared by many primaries: list members, and properties set on another entity.
 
 use std::collections::BTreeMap;
 

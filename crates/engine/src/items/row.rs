@@ -50,7 +50,7 @@ impl WholeItem for RowStore<'_> {
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
     ) -> Result<Vec<ObservedItem>, Failure> {
-        // If the whole row is the item, the owner is enough.
+        // The whole row is the item, so only the properties that name its owner are read.
         let own = [
             item::SOURCE_PROPERTY.to_owned(),
             item::VIEW_PROPERTY.to_owned(),

@@ -1,10 +1,10 @@
-//! Items that are documents of a sink. They are written, dropped and looked at without conditions.
+//! Items that are documents of a sink, such as a search index. They are written, dropped and read without conditions.
 //!
-//! A sink keeps the write that arrives last, so the footprint replaces conditions. Every write is announced in it,
-//! updates included. A document that an old request may still change is written or dropped once more when that
-//! request can no longer arrive (`docs/internals/notes/sinks.md`). A writer never holds an older state of the primary
-//! than the footprint's last announcement has, because a pass with an older state fails to announce. A sink that
-//! stores the announcement's version refuses older writes, and the run looks again.
+//! A sink keeps the write that arrives last, so the footprint replaces conditions. Every write is announced in the
+//! footprint, updates included. A document that an old request may still change is written or dropped once more when
+//! that request can no longer arrive (`docs/internals/notes/sinks.md`). A writer never has an older state of the
+//! primary than the last announcement in the footprint, because a pass with an older state fails to announce. A sink
+//! that stores the version of the announcement refuses older writes, and the run reads the document again.
 
 use async_trait::async_trait;
 
@@ -43,8 +43,8 @@ impl DocumentStore<'_> {
 impl WholeItem for DocumentStore<'_> {
     const CONDITIONAL: bool = false;
 
-    /// After an announced write, the content read proves nothing, because the write may still arrive: the index is
-    /// not read. A run without a delivery (an audit, a dry run) reads it nevertheless.
+    /// If a write is announced, the content proves nothing, because the write may still arrive. So the sink is not
+    /// read. A run without a delivery (an audit, a dry run) reads it nevertheless.
     async fn look(
         &self,
         from: &LookContext<'_, '_>,
@@ -85,7 +85,7 @@ impl WholeItem for DocumentStore<'_> {
         ])
     }
 
-    /// Writes a document with its expected content, or deletes it. A write returns the hash of its content.
+    /// Writes a document with its expected content, or deletes it. A write returns the hash of the content.
     async fn request(
         &self,
         by: &WriteContext<'_, '_>,
@@ -119,13 +119,13 @@ impl WholeItem for DocumentStore<'_> {
             .sink(by.scope)?
             .write(self.collection, std::slice::from_ref(&write))
             .await;
-        // A sink answers for each write.
+        // A sink answers each write separately.
         Ok(written
             .and_then(|written| written.into_iter().next().unwrap_or(Ok(())))
             .map(|()| token))
     }
 
-    /// The look has already read the content.
+    /// Always `false`, because `look` has already read the content, and the caller compares it.
     async fn differs(&self, _: &Scope<'_>, _: &Write, _: Option<&ETag>) -> Result<bool, Failure> {
         Ok(false)
     }

@@ -1,4 +1,4 @@
-//! Large values: where the content behind a pointer comes from, and how it gets into its blob or file.
+//! Large values: where the content behind a pointer comes from, and how it is written to a blob or file.
 //!
 //! A value exists before anything points to it, and is deleted after the last pointer to it is gone:
 //!
@@ -6,10 +6,10 @@
 //!   announce ──▶ upload, if absent ──▶ write the primary ──▶ drop the values it no longer points to ──▶ close
 //! ```
 //!
-//! Only the run that writes a pointer has the content. Any other pass keeps a blob that the primary points to, and
-//! drops one that it does not point to. It cannot create one, so it leaves that item waiting. A pass may drop an
-//! uploaded blob just before its pointer is written. It announces the drop first, so the run that writes the pointer
-//! finds the footprint changed, looks, and uploads again before its job is done.
+//! Only the run that writes a pointer has the content. Any other pass keeps a value that the primary points to, and
+//! drops a value that it does not point to. Such a pass cannot create a missing value, so it leaves the item waiting. A
+//! pass may drop an uploaded blob just before its pointer is written. It announces the drop first, so the run that
+//! writes the pointer finds the footprint changed, reads the blob again, and uploads it again before its job is done.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -37,8 +37,8 @@ use evenkeel_storage::{
 /// Bytes of a large value that one request reads or writes: one block of its blob.
 pub(crate) const BLOCK_BYTES: u64 = 4 << 20;
 const BLOCKS_AT_ONCE: usize = 4;
-/// Memory that a pass takes to copy large values, one after the other and of any size: four blocks at once, plus half
-/// as much if the service sends a block in pieces that must be joined.
+/// Memory that a pass takes to copy large values of any size, one after the other. This is four concurrent blocks, plus
+/// half as much because the service may send a block in pieces that must be joined.
 pub(crate) const VALUE_BYTES: u64 = BLOCKS_AT_ONCE as u64 * BLOCK_BYTES * 3 / 2;
 /// A blob is named by the hash of its content, so it never changes.
 const CACHE_CONTROL: &str = "max-age=31536000, immutable";
@@ -144,8 +144,8 @@ impl ValueOrigin {
 }
 
 impl RunValues {
-    /// Moves large values out of a change and leaves pointers in their place. `staged` has the values that are in
-    /// staged blobs, by property.
+    /// Moves large values out of a change and leaves pointers in their place. `staged` maps properties to the staged
+    /// blobs that contain their values.
     pub(crate) fn take_out(
         &mut self,
         scope: &Scope<'_>,
@@ -181,7 +181,7 @@ impl RunValues {
                 large_entity::ComputedPropertyError(property.clone()),
             ));
         }
-        // A wide entity takes as many rows as it needs.
+        // A wide entity takes as many rows as it needs, so its size is not limited here.
         let room = if scope.env.catalog.wide.contains(scope.source) {
             usize::MAX
         } else {
@@ -230,8 +230,8 @@ impl RunValues {
         Ok(change.with_texts(&texts))
     }
 
-    /// Adopts an entity that comes from another primary: its pointers now lead to blobs of this primary, with the
-    /// same contents.
+    /// Takes over an entity that comes from another primary. Its pointers now lead to values of this primary, whose
+    /// contents are copied when they are uploaded.
     pub(crate) async fn take_in(
         &mut self,
         scope: &Scope<'_>,
@@ -283,7 +283,7 @@ impl RunValues {
     }
 
     /// Waits for memory if this pass must copy large values itself. Contents that arrived with the job are counted
-    /// elsewhere, and copies that the service makes need none.
+    /// elsewhere, and copies that the service makes need no memory.
     pub(crate) async fn take_slot(&mut self, scope: &Scope<'_>) {
         let carried = |(address, supply): (&ItemAddress, &Supply)| match supply {
             Supply::Bytes { .. } => false,
@@ -427,7 +427,7 @@ impl RunValues {
     }
 }
 
-/// Origin of this primary's large values, for the entity that adopts them; `None` if the table cannot have any.
+/// Origin of this primary's large values, for the entity that takes them over; `None` if the table cannot have any.
 pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     let (_, location) = scope.env.catalog.value_location_of(scope.source)?;
     Some(ValueOrigin {
@@ -436,7 +436,7 @@ pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     })
 }
 
-/// Rejects a client's pointer to a blob of another entity.
+/// Rejects a pointer from a client that leads to a blob of another entity.
 pub(crate) fn refuse_foreign(scope: &Scope<'_>, entity: Option<&Entity>) -> Result<(), Failure> {
     if scope.env.catalog.large_values_of(scope.source).is_none() {
         return Ok(());
@@ -480,8 +480,8 @@ async fn version(
     Ok(found.map(|found| Staged::of(account.clone(), container.clone(), name.clone(), found)))
 }
 
-/// The file store, for access to this entity's values. A file belongs to the entity if its name does and it is in the
-/// folder of the entity's archive.
+/// The file store, for access to a file with a value of this entity. A file belongs to the entity if it is in the
+/// folder of the entity's archive, and its name is in the entity's own subfolder.
 pub(crate) fn own_files<'e>(
     scope: &Scope<'e>,
     place: &FilePlace,
@@ -507,7 +507,7 @@ pub(crate) fn own_files<'e>(
         .map_err(|error| permanent(step(), error))
 }
 
-/// The value to copy is missing. Its entity may just have been deleted, which the next delivery sees.
+/// The value to copy is missing. Its entity may just have been deleted, which the next delivery detects.
 fn missing_blob(address: &ItemAddress, pointer: &Pointer) -> Failure {
     let site = match &pointer.container {
         Some(container) => Site::Blob {

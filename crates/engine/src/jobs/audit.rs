@@ -1,18 +1,19 @@
 //! `audit`: compares every item of every primary of a table with its expected state.
 //!
 //! ```text
-//!   the rows of the table      ─▶ the plan of a pass over each, with a look at every item
-//!   the table's footprints     ─▶ the same for each that has no primary
-//!   the derived rows           ─▶ each must be listed by the footprint of the owner that it names
+//!   the rows of the table      ─▶ plan a pass over each primary, which reads every item
+//!   the table's footprints     ─▶ the same for each footprint that has no primary
+//!   the derived rows           ─▶ the footprint of the owner that a row names must list the row
 //! ```
 //!
-//! An audit only reads, unless `repair` is set. Then it repairs by the passes of a thorough `sync`. It runs beside
-//! workers and clients. Each finding is checked again at the end of its page, so that a pass in progress is not
-//! reported as drift; a change that is only queued is reported. Progress is kept as in a backfill. If a view changes
-//! meanwhile, the audit begins again. Final results are kept in `EvenkeelAudits`, by table and view, for monitoring.
+//! An audit only reads, unless `repair` is set. Then it repairs by the passes of a thorough `sync`. An audit may run
+//! beside workers and clients. Each finding is checked again at the end of its page, so that a pass in progress is not
+//! reported as drift. A change that is only queued is reported. Progress is kept in a cursor, as in a backfill. If a
+//! view changes meanwhile, the audit begins again. The final results are kept in `EvenkeelAudits`, by table and view,
+//! for monitoring.
 //!
-//! Members of lists and groups, properties, and documents of sinks are not found if no footprint lists them. Only a
-//! manual write can have created them.
+//! Members of lists and groups, properties, and documents of sinks are only found if a footprint lists them. Unlisted
+//! ones can only have been created by a manual write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -65,7 +66,7 @@ pub struct AuditFinding {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFailure {
-    /// Always "failed", next to the kinds of [`Mismatch`].
+    /// Always "failed". In a finding, this field is the [`Mismatch`].
     pub problem: &'static str,
     /// The views of the items, if they are known. Each of these items counts as wrong.
     pub views: Vec<ViewName>,
@@ -111,8 +112,8 @@ impl fmt::Display for AuditFailure {
     }
 }
 
-/// Compares items from a cursor on, for about ten seconds or to the end. If a `view` is given, only its findings are
-/// recorded. `None` if the table has no views.
+/// Compares items, starting at the cursor, for about ten seconds or to the end. If `view` is given, only the results of
+/// that view are recorded. `None` if the table has no views.
 pub(crate) async fn audit(
     cx: &JobContext,
     audit: &Audit,
@@ -213,16 +214,16 @@ struct AuditRun<'e> {
     failures: Vec<AuditFailure>,
     summary: RunSummary,
     reported: BTreeSet<(AccountName, Site)>,
-    /// Primaries of this page that failed for a reason of their own.
+    /// Primaries of this page whose check or repair failed permanently.
     failed: BTreeSet<Primary>,
 }
 
-/// A primary, and an item to look at even if the footprint does not list it.
+/// A primary to compare, and an item to read even if the footprint does not list it.
 #[derive(Clone)]
 struct AuditSubject {
     primary: Primary,
     met: Option<ItemAddress>,
-    /// What a page has read of it, for the first comparison.
+    /// The footprint and row that the page has read, for the first comparison.
     ahead: Option<ReadAhead>,
 }
 
@@ -265,8 +266,8 @@ impl AuditRun<'_> {
         }
     }
 
-    /// The views of the table whose items name their owner, sorted by name. Their items are also read from the
-    /// target.
+    /// The views of the table whose items record their owner, sorted by name. The audit also reads these items from
+    /// their target.
     fn row_views(&self) -> Vec<Arc<View>> {
         let catalog = &self.walk.cx.env.catalog;
         let mut views: Vec<_> = catalog
@@ -304,7 +305,8 @@ impl AuditRun<'_> {
         let subjects = keys
             .into_iter()
             .map(|key| AuditSubject {
-                // A page without a footprint is only proven by the insert of one, and an audit inserts none.
+                // If the page has no footprint, only the insert of one proves that the page is up to date, and an audit
+                // inserts none.
                 ahead: ahead.remove(&key).filter(|ahead| ahead.footprint.is_some()),
                 primary: self.walk.primary(key),
                 met: None,
@@ -398,9 +400,9 @@ impl AuditRun<'_> {
             .is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
-    /// Compares each subject, compares those with mismatches again, and repairs the rest if requested. A primary that
-    /// cannot be checked or repaired for a reason of its own does not stop the others. It gets a sync job if repairs
-    /// are requested.
+    /// Compares each subject, compares those with mismatches again, and repairs what still differs if requested. A
+    /// primary whose check or repair fails permanently does not stop the others. If repairs are requested, a sync job
+    /// for that primary is queued.
     async fn compare(&mut self, subjects: Vec<AuditSubject>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
@@ -456,7 +458,7 @@ impl AuditRun<'_> {
         }
     }
 
-    /// The mismatches of each subject's items, without subjects that have nothing to report or repair.
+    /// The mismatches of each subject. Subjects with nothing to report or repair are omitted.
     async fn look(
         &mut self,
         subjects: Vec<AuditSubject>,
@@ -465,7 +467,7 @@ impl AuditRun<'_> {
             .into_iter()
             .map(|mut subject| {
                 let ahead = subject.ahead.take();
-                // Without a delivery, the sink is read even while a write of the document is announced.
+                // A pass without a delivery reads a sink's document even while a write of the document is announced.
                 let reconciler = self.pass(&subject, ahead, None);
                 async move { (subject, compare(reconciler).await) }
             })
@@ -476,7 +478,7 @@ impl AuditRun<'_> {
             match seen {
                 Ok(mut seen) => {
                     if let Some(met) = &subject.met {
-                        // The audit of the owner itself reports its other mismatches.
+                        // The audit of the owner itself reports the owner's other mismatches.
                         seen.problems.retain(|(item, _)| item == met);
                         seen.underived = None;
                         seen.behind.clear();
@@ -522,7 +524,7 @@ impl AuditRun<'_> {
                 if failure.class == FailureClass::Permanent && !failure.views.is_empty() =>
             {
                 let views = failure.views.clone();
-                // A taken key is a finding already, and a job of the primary would add nothing.
+                // A taken key is already a finding, and a sync job of the primary would report nothing more.
                 if seen.underived.is_none() && !failure.cause.is::<KeysTaken>() {
                     self.record_failure(&subject.primary, failure)?;
                 }
@@ -576,7 +578,7 @@ impl AuditRun<'_> {
 
 enum RepairOutcome {
     Nothing,
-    /// All items are repaired, except those of these views, which have failed.
+    /// All items are repaired, except those of these views, whose repair failed.
     AllBut(Vec<ViewName>),
 }
 
@@ -592,8 +594,8 @@ impl RepairOutcome {
 #[derive(Default)]
 struct AuditObservation {
     problems: Vec<(ItemAddress, Mismatch)>,
-    /// A pass has begun and not ended, or the footprint lacks its owner. All items may be right, but the footprint
-    /// must be written.
+    /// A pass has begun and not ended, or has left an item to the next pass (generation 0). All items may be right, but
+    /// the footprint must be written.
     unfinished: bool,
     underived: Option<Failure>,
     /// List members whose row has a count or aggregate that does not match the list.
@@ -618,7 +620,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     let unfinished = left || seen.footprint.is_changing();
     let underived =
         (!desired.underived.is_empty()).then(|| desired.failure(&reconciler.scope().primary));
-    // Consequences of claims that are not applied yet are not findings of their own.
+    // `seen` has all claims applied, so the consequences of a missing claim are not findings of their own.
     let mut problems: Vec<(ItemAddress, Mismatch)> = received
         .into_iter()
         .map(|item| (item, Mismatch::Different))
@@ -638,7 +640,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
             .and_then(|entry| entry.etag.as_ref())
     };
     for write in &plan.writes {
-        // An item of `last_writer` views is judged with the primary that holds it.
+        // If another primary holds the item of a `last_writer` view, the audit of that primary checks it.
         let others = matches!(seen.observed.get(&write.address), Some(ObservedItem::Foreign { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.scope().primary));
         if write.over.is_none() {
             problems.push((write.address.clone(), Mismatch::Missing));
@@ -661,7 +663,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
         .iter()
         .filter(|(address, _)| seen.observed.get(address) != Some(&ObservedItem::Absent));
     problems.extend(there.map(|(address, _)| (address.clone(), Mismatch::Unwanted)));
-    // A dangling pointer: only a sender that has the value can restore it.
+    // The value behind a pointer is missing. Only a sender that has the value can restore it.
     let dangling = plan
         .waiting
         .iter()

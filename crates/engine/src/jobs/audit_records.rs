@@ -1,7 +1,7 @@
 //! Results of audits in the table `EvenkeelAudits`: one row per view, in the partition of its source table.
 //!
-//! Only the last completed audit is kept, less what a backfill has repaired since. A view of dated tables has a row
-//! for each table, which is deleted with the table.
+//! Only the results of the last completed audit are kept. A backfill subtracts the items that it has repaired since. A
+//! view of dated tables has a row for each table, which is deleted with the table.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use evenkeel_storage::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
     pub view: ViewName,
-    /// Items found wrong and not repaired, by the audit or by a backfill since.
+    /// Items that were found wrong, and that neither the audit nor a later backfill has repaired.
     pub drift: u64,
     /// When the audit ended, by the worker's clock.
     pub completed: Timestamp,
@@ -74,9 +74,9 @@ pub(crate) async fn write(
     Ok(())
 }
 
-/// Subtracts what a backfill that began at `begun` has repaired from the results of earlier audits. Items that no
-/// footprint lists, and those whose keys others have, still count. If a primary failed, nothing is known of its
-/// views, and nothing changes.
+/// Subtracts the items that a backfill, begun at `begun`, has repaired from the results of earlier audits. Items that
+/// no footprint lists, and items whose keys others have, still count. If a primary failed, nothing is subtracted,
+/// because it is unknown which of its items are wrong.
 pub(crate) async fn subtract_repaired(
     env: &Env,
     source: &TableRef,
@@ -188,8 +188,9 @@ pub async fn audit_records(
     let mut records: BTreeMap<ViewName, AuditRecord> = BTreeMap::new();
     let rows = all_rows(tables, &table(), Query::default()).await?;
     for record in rows.iter().filter_map(|row| record(&row.entity)) {
-        // A view over a range has two audited tables: that of the claiming entities, and that of the range. For dated
-        // tables the latest counts, because later audits cover the new ones.
+        // A view over a range has two audited tables: that of the claiming entities, and that of the range. The earlier
+        // of the two audits counts. For dated tables the latest audit counts, because later audits cover the new
+        // tables.
         let by_date = catalog.dated_views.contains_key(&record.view);
         let known = records
             .entry(record.view.clone())

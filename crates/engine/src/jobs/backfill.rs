@@ -1,19 +1,19 @@
-//! `backfill`: syncs every primary of a table, with a look at each of its items.
+//! `backfill`: syncs every primary of a table, and reads each of its items.
 //!
 //! ```text
-//!   the rows of the table      ─▶ a pass over each, which looks at every item that its footprint lists
-//!   the table's footprints     ─▶ a pass over each that has no primary
+//!   the rows of the table      ─▶ a pass over each primary, which reads every item that its footprint lists
+//!   the table's footprints     ─▶ a pass for each footprint that has no primary
 //! ```
 //!
-//! It runs the same passes as a `sync` of each primary, so it may run beside workers and clients, be repeated, and be
-//! interrupted anywhere. It continues from the cursor in its message: a part takes about ten seconds, then the message
-//! is released with the new cursor. A primary that fails for a reason of its own does not stop the others. A `sync` job
-//! of it is queued, which ends in the poison queue with the reason. If its keys are taken by rows or blobs that
-//! evenkeel did not write, nothing is queued. Such keys are counted and reported at the end, with one example per view,
-//! because a thousand messages would say no more. If another primary has a key, the queued job reports it: every
+//! A backfill runs the same passes as a `sync` of each primary, so it may run beside workers and clients, be repeated,
+//! and be interrupted anywhere. It continues from the cursor in its message: a part takes about ten seconds, then the
+//! message is released with the new cursor. A primary that fails permanently does not stop the others. Its `sync` job
+//! is queued, which ends in the poison queue with the reason. If its keys are taken by rows or blobs that evenkeel did
+//! not write, nothing is queued. Such keys are counted and reported at the end, with one example per view, because a
+//! thousand messages would report nothing more. If another primary has a key, the queued job reports it, so every
 //! primary that lacks a key gets its own poison message.
 //!
-//! Rows that no footprint lists are not found. Only a manual write can have created them.
+//! Rows that no footprint lists are not found. They can only have been created by a manual write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,8 +47,8 @@ pub struct BackfillPass {
     pub summary: Summary,
 }
 
-/// Syncs the primaries that follow a cursor, for about ten seconds or to the end of the table. `None` if the table has
-/// no views.
+/// Syncs the primaries after the cursor, for about ten seconds or to the end of the table. `None` if the table has no
+/// views.
 pub(crate) async fn backfill(
     cx: &JobContext,
     backfill: &Backfill,
@@ -73,7 +73,7 @@ pub(crate) async fn backfill(
     }
 }
 
-/// Corrects the findings of earlier audits after a backfill of the whole table.
+/// Corrects the results of earlier audits after a backfill of the whole table.
 pub(crate) async fn backfilled(
     env: &Env,
     backfill: &Backfill,
@@ -215,7 +215,8 @@ fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
         .filter(|taken| taken.are_foreign())
 }
 
-/// Counts a finished primary. A primary that failed for a reason of its own gets its own job.
+/// Counts a finished primary. If it failed permanently, its sync job is queued, unless only foreign keys are in its
+/// way.
 fn count(
     primary: Primary,
     ended: Result<Summary, Failure>,
@@ -397,7 +398,7 @@ mod tests {
         (engine, delivery, backfill)
     }
 
-    /// Sets the known size of the employees' rows. Only small rows are read by the page.
+    /// Sets the known size of the employees' rows. A page reads only small rows ahead.
     fn expects(engine: &Engine, bytes: usize) {
         let env = &engine.context().env;
         env.row_sizes
@@ -513,19 +514,19 @@ mod tests {
         }
         nothing_is_wrong(&engine, &delivery).await;
 
-        // The footprint was written since, but every item is as it lists them.
+        // The footprint was written since, although its content is unchanged.
         writes(&walk, &keys[0], "eve@contoso.com").await;
         let mut ahead = sees().await.ahead;
         touches(&walk, &keys[0]).await;
         assert_eq!(runs(&keys[0], ahead.remove(&keys[0])).await, (1, 2));
 
-        // The items were written from a newer state, so the pass observes before it writes any.
+        // The items were written from a newer state, so the pass reads them before it writes any.
         let mut ahead = sees().await.ahead;
         writes(&walk, &keys[1], "bob@contoso.com").await;
         assert_eq!(runs(&keys[1], None).await, (0, 2));
         assert_eq!(runs(&keys[1], ahead.remove(&keys[1])).await, (0, 0));
 
-        // The same holds if the other pass only rewrote them, without an announcement.
+        // The same holds if the other pass only rewrote the items, without an announcement.
         let mut ahead = sees().await.ahead;
         let email = format!("{}@contoso.com", keys[2].rk.as_str());
         writes(&walk, &keys[2], &email).await;

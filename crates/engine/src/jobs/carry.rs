@@ -1,24 +1,27 @@
-//! `carry`: applies the claim of one entity to every entity of a range.
+//! `carry`: applies the claim of one entity to every entity of a range. A claim consists of property values that a view
+//! sets on all entities of the range.
 //!
 //! ```text
 //!   pass of the claiming entity:  write its claim ──▶ queue a carry ──▶ close its footprint
 //!   the carry:                    a page of entities ──▶ the claims on them ──▶ write each at the ETag read, a transaction for the page
-//!                                 after the last page: remove its mark from the claiming entity's footprint, which is now in step (`carries`)
+//!                                 after the last page: remove the mark of the carry from the claiming entity's footprint (`carries`)
 //!   pass of any other entity:     read it ──▶ the claims ──▶ write it at the ETag read       (`receive`)
 //! ```
 //!
-//! The carry writes every entity that exists when it comes by. An entity that appears later reads the claim in its
-//! own pass. Each is written even if it has the same values already: a writer with an older claim then finds another
-//! ETag, and fails. A claim that changes meanwhile queues its own carry.
+//! The carry writes every entity that exists when its page is read. An entity that is created later reads the claim in
+//! its own pass. An entity is written even if it has the values already, so that a writer with an older claim finds
+//! another ETag, and fails. If the claim changes meanwhile, that change queues its own carry.
 //!
 //! The claiming entity may be in its own range. The claim does not apply to it, so the carry does not write it. A
-//! redelivered carry syncs its items, because a worker with an older catalog may have closed its footprint. Views of
-//! the other entities may lead back to it. They set properties that its claim does not come from (the configuration
-//! check ensures that), so its claim stays as it is, and nothing more is carried.
+//! redelivered carry syncs the items of the claiming entity, because a worker with an older catalog may have closed its
+//! footprint. Views of other entities in the range may set properties on the claiming entity. The configuration check
+//! ensures that its claim is not computed from such properties, so the claim does not change, and nothing more is
+//! carried.
 //!
-//! A carry continues from the cursor in its message, as a backfill does. An entity that cannot be written does not
-//! stop the others. A `sync` job of it is queued, which fails with the reason, and the claiming entity stays out of
-//! step. No sync clears the properties of a view that is gone, so in that case the job fails at its end.
+//! A carry continues from the cursor in its message, as a backfill does. An entity that cannot be written does not stop
+//! the others. Its `sync` job is queued, which fails and reports the reason, and the mark stays in the claiming
+//! entity's footprint. No sync clears the properties of a deleted view, so in that case the carry itself fails at its
+//! end.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +52,7 @@ use evenkeel_model::shared::{self, DocumentUpdate};
 use evenkeel_model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
 use evenkeel_storage::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
 
-/// Consequence for an entity in the range of a declared view. Its own job fails with the reason.
+/// Log text for an entity in the range of a declared view. The sync job fails and reports the reason.
 const SYNCED: &str = "its sync job is queued";
 /// Entities of one page: as many as one transaction writes.
 const PAGE: u32 = 100;
@@ -96,12 +99,12 @@ impl RunJob for Carry {
         };
         let over =
             declared.filter(|view| view.range().is_some_and(|range| range.target.has(&target)));
-        // Only a view with ranges over the table can have queued the job, or a view that had some and has changed or
-        // gone since.
+        // Only a view with ranges over the table can have queued the job. The view may have changed or been deleted
+        // since.
         let has_left = over.is_none() && (declared.is_none() || generations.of(&self.view) > 1);
         let target = match cx.env.table(&target.table) {
             Ok(table) if *table == target && (over.is_some() || has_left) => table.clone(),
-            // A catalog without the view may have no other use for its table.
+            // A catalog that no longer has the view may not declare its table either.
             Err(_) if has_left && cx.env.catalog.has_recorded_table(&target.table) => target,
             Ok(table) => {
                 return Err(permanent(
@@ -136,7 +139,7 @@ struct CarryRun<'e> {
 
 struct EntityDecision {
     write: TableOperation,
-    /// The entity whose claim applies, if the claim of this job does not.
+    /// The entity whose claim applies instead, if the claim of this job does not.
     holder: Option<EntityKey>,
 }
 
@@ -152,7 +155,7 @@ impl CarryRun<'_> {
             match next {
                 Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
                 None if self.is_over(&cursor).await? => return Ok(Outcome::Done(summary.take())),
-                // The other entity no longer claims some of the range: walk it again.
+                // The other entity no longer claims a part of the range, so the range is walked again.
                 None => cursor = CarryCursor::default(),
             }
             if self.cx.env.clock.monotonic().saturating_sub(began) >= PART {
@@ -165,8 +168,8 @@ impl CarryRun<'_> {
         }
     }
 
-    /// Whether the range is complete, after the last page. The job fails if another entity's claim applied to a part
-    /// of it, and still does.
+    /// Whether the job is complete after the last page. Fails if another entity's claim applied to a part of the range,
+    /// and still does.
     async fn is_over(&self, cursor: &CarryCursor) -> Result<bool, Failure> {
         if self.view.is_none() && cursor.failed > 0 {
             let cause = UnclearedEntities {
@@ -210,7 +213,7 @@ impl CarryRun<'_> {
                 (false, _) => {}
             }
         }
-        // Skipped entities are out of step, so the claiming entity stays out of step, too.
+        // Skipped entities lack the claim, so the mark stays in the claiming entity's footprint.
         if cursor.failed == 0 {
             carried(&self.cx.env, self.carry, self.delivery).await?;
         }
@@ -256,7 +259,7 @@ impl CarryRun<'_> {
         listed(&self.cx.env, view, claims).await
     }
 
-    /// The claims stored for the range, whatever the footprints list.
+    /// The claims stored for the range, including those that no footprint lists.
     async fn stored_claims(&self, view: &View) -> Result<Vec<Claim>, Failure> {
         let reach = &self.carry.reach;
         let mut claims = claims_on(
@@ -282,9 +285,9 @@ impl CarryRun<'_> {
             .into_iter()
             .filter(|row| row.entity.get(VIEW_PROPERTY).is_none())
             .partition(|row| self.is_claiming_entity(&row.entity.key));
-        // A worker in whose catalog the view is retired clears every row of the range, including the claiming entity,
-        // and closes its footprint by that catalog. Its run is refused, and the message comes back to a worker that
-        // has the view.
+        // If a worker's catalog has the view as retired, that worker clears every row of the range, including the
+        // claiming entity, and closes its footprint by that catalog. The run of that worker is refused, and the message
+        // is redelivered to a worker that has the view. So only a redelivery syncs the claiming entity.
         if self.delivery.dequeue_count < 2 {
             one.clear();
         }
@@ -338,8 +341,8 @@ impl CarryRun<'_> {
             .difference(&uncleared)
             .map(|key| self.primary(key))
             .collect();
-        // Thorough syncs would carry the entities' own claims again. Two entities in each other's ranges would queue
-        // each other for ever.
+        // Thorough syncs would carry the entities' own claims again. Two entities that are in each other's ranges would
+        // queue each other's syncs forever.
         queue_syncs(&self.cx.env, &left_out, ItemReads::Uncertain, self.delivery).await?;
         cursor.failed += if self.view.is_some() {
             failed.len()
@@ -350,8 +353,7 @@ impl CarryRun<'_> {
         Ok(())
     }
 
-    /// Whether this is the claiming entity. If the view is gone, or is over another table now, no row counts as the
-    /// claiming entity.
+    /// Whether this is the claiming entity. Always `false` if the view is gone or now has another source table.
     fn is_claiming_entity(&self, key: &EntityKey) -> bool {
         *key == self.carry.one && self.view.is_some_and(|view| view.source == self.target)
     }
@@ -393,7 +395,8 @@ impl CarryRun<'_> {
                 error,
             )
         })?;
-        // Written even if nothing changes, because a write of the view's last claims may be under way.
+        // The row is written even if nothing changes, so that a write of the view's last claims that is still under way
+        // fails.
         Ok(EntityDecision {
             write: write_or_nothing(received.entity, row),
             holder: None,
@@ -429,7 +432,8 @@ impl CarryRun<'_> {
                         error,
                     ));
                 }
-                // One of them is at fault, or the outcome is unknown. Write each separately, from its present state.
+                // One of the operations is at fault, or the outcome is unknown. Each entity is written separately, from
+                // its present state.
                 Err(error) => unanswered = error.class == ErrorClass::Ambiguous,
             }
         }
@@ -443,8 +447,8 @@ impl CarryRun<'_> {
             .await)
     }
 
-    /// Writes one entity from its present state. If that fails for good after an unanswered write, the old write may
-    /// arrive after the sync that follows. So a recheck is queued.
+    /// Writes one entity from its present state. If that fails permanently after an unanswered write, the unanswered
+    /// write may arrive after the sync that follows, so a recheck is queued.
     async fn write_one(&self, key: &EntityKey, mut unanswered: bool) -> Result<(), Failure> {
         let ended = self.write_in_rounds(key, &mut unanswered).await;
         if unanswered
@@ -477,8 +481,8 @@ impl CarryRun<'_> {
             }
         }
         let lost = lost_race(step(), ROUNDS);
-        // If the view is declared, a writer that changes the entity so often has a job of its own, which reads the
-        // claims too.
+        // If the view is declared, whoever changes the entity so often has a job of its own, which reads the claims
+        // too.
         Err(if self.view.is_some() {
             Failure {
                 class: FailureClass::Permanent,
@@ -515,7 +519,7 @@ impl CarryRun<'_> {
             .buffered(AT_ONCE)
             .collect()
             .await;
-        // A failure ends the run, so it comes after all changes.
+        // A transient failure ends the run, so it is handled after all changes are recorded.
         ended.sort_by_key(|(_, ended)| ended.is_err());
         for (key, ended) in ended {
             match ended {
@@ -527,8 +531,8 @@ impl CarryRun<'_> {
     }
 
     /// Syncs the items of one entity. The run of an earlier delivery may write the entity after this, at a new ETag,
-    /// and end without its own pass when its message is gone. So a recheck is queued, due when such a write can no
-    /// longer arrive.
+    /// and end without its own pass because its message is gone. So a recheck is queued, which is due when such a write
+    /// can no longer arrive.
     async fn follow_one(&self, mut reconciler: Reconciler<'_>) -> Result<Summary, Failure> {
         reconciler.settle().await?;
         if self.delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {
@@ -575,7 +579,7 @@ impl CarryRun<'_> {
     }
 }
 
-/// The write is made even if the entity does not change, so that a writer with an older claim fails.
+/// The entity is written even if it does not change, so that a writer with an older claim fails.
 fn write_or_nothing(entity: Entity, row: &Row) -> TableOperation {
     let nothing = || {
         TableOperation::Merge(

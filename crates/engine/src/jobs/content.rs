@@ -1,8 +1,9 @@
-//! The content that a job left, whose digest is in its stamp. Pure.
+//! The digest of the content that a job wrote. The job's stamp contains it. This module is pure: it makes no requests
+//! and reads no clock.
 //!
-//! A stamp stays when a client merges properties into an entity by itself. The digest shows whether the content is
-//! still the job's. If it is, a later `delete` refers to this content, however late it was written. Otherwise the
-//! content may be newer.
+//! A stamp stays when a client merges properties into the entity. The digest shows whether the content is still what
+//! the job wrote. If so, a later `delete` job refers to this content, even if it was written late. Otherwise the
+//! content may be newer than the `delete` job.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +12,17 @@ use evenkeel_model::job::Stamp;
 use evenkeel_model::shared;
 use evenkeel_model::{Entity, odata};
 
-/// Bytes of a digest. Another content has the same digest with a probability of 1 in 2^64.
+/// Length of a digest in bytes. Two different contents have the same digest with a probability of 1 in 2^64.
 const BYTES: usize = 8;
 
-/// Digest of an entity's own content, without evenkeel's properties and without those that views have set.
+/// Digest of an entity's own content: all properties except those of evenkeel and those that views have set.
 fn digest(entity: &Entity) -> String {
     let mut own = shared::own(entity.clone());
     own.properties.retain(|name, _| !name.starts_with("ek_"));
     hex::encode(&odata::digest(&own.properties)[..BYTES])
 }
 
-/// Adds a stamp with the digest of the content that the change leaves.
+/// Adds the digest of the resulting content to the stamp of a change.
 pub(crate) fn vouched(change: Change) -> Change {
     let stamp = change
         .result()
@@ -32,7 +33,7 @@ pub(crate) fn vouched(change: Change) -> Change {
     }
 }
 
-/// Whether the entity is as its stamp's job left it. A stamp without a digest counts as yes.
+/// Whether the content is still what the stamping job wrote. `true` if the stamp has no digest.
 pub(crate) fn is_as_left(entity: &Entity) -> bool {
     Stamp::content_on(entity).is_none_or(|left| left == digest(entity))
 }

@@ -1,4 +1,4 @@
-//! What jobs use besides the environment of their passes.
+//! What jobs use in addition to the environment of their passes.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ pub(crate) struct JobContext {
     pub(crate) env: Env,
     pub(crate) part: Duration,
     pub(crate) lanes: LogLanes,
-    /// Keys for keyed hashes, kept after their first use.
+    /// Keys for keyed hashes, cached after their first use.
     pub(crate) hash_keys: Mutex<BTreeMap<TableRef, HashKey>>,
 }
 

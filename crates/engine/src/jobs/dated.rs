@@ -1,15 +1,17 @@
-//! Decides the outcome of jobs on dated tables that met a missing table.
+//! Decides the outcome of jobs on dated tables that met a missing table. The followers of a dated table are the tables of
+//! the same date to which its views write, and its footprint table.
 //!
 //! ```text
-//!   the table is missing       a sync, delete, recheck: nothing is left to do      skipped
-//!                              a put or move: its write would be lost              permanent
-//!                              the same, but the table should exist by now:        transient
-//!                                a worker is about to create it
-//!   a follower is missing,     a worker is about to create it, or the table is
-//!   but not the table          being dropped, followers first                      transient
+//!   missing                         job                        outcome
+//!   the table                       sync, delete or recheck    skipped: nothing is left to do
+//!                                   put or move                permanent: its write would be lost
+//!                                   the same, but the table    transient: a worker is about to create it
+//!                                   should exist by now
+//!   a follower, but not the table   any                        transient: a worker is about to create it,
+//!                                                              or the table is being dropped, followers first
 //! ```
 //!
-//! Nothing is created here, because a late job must not bring back a dropped table.
+//! No table is created here, because a late job must not bring back a dropped table.
 
 use crate::env::Env;
 use crate::execute::{Failure, FailureClass, Outcome, Summary, Work};
@@ -20,8 +22,8 @@ use evenkeel_model::catalog::{Retention, TableRef};
 use evenkeel_model::job::{Effect, JobSubject};
 use evenkeel_storage::{ErrorClass, Missing, Query, Resource};
 
-/// The tables that a piece of work concerns. Source and target of an archive are never dated, and `drop_table`
-/// handles missing tables itself.
+/// The tables that a job or recheck concerns. Neither the source nor the target of an archive is dated, and
+/// `drop_table` handles missing tables itself.
 fn subjects(work: &Work) -> Vec<&TableName> {
     match work {
         Work::Recheck(recheck) => vec![&recheck.primary.table],
@@ -38,7 +40,8 @@ fn subjects(work: &Work) -> Vec<&TableName> {
     }
 }
 
-/// Whether the writes of the work would be lost without its table. Otherwise nothing is left to sync.
+/// Whether the work writes to the table. If so, its writes would be lost without the table; otherwise nothing is left
+/// to sync.
 fn is_lost(work: &Work) -> bool {
     matches!(work, Work::Job(job) if job.effect() == Effect::Writes)
 }
@@ -61,7 +64,7 @@ struct MissingTable<'e> {
 }
 
 impl<'e> MissingTable<'e> {
-    /// The missing table because of which work on `table` failed; `None` if it failed for another reason.
+    /// The missing table that made work on `table` fail; `None` if the work failed for another reason.
     fn of(env: &'e Env, table: &TableName, failure: &Failure) -> Option<Self> {
         let missing = missing(failure)?.clone();
         let (source, retention) = dated(env, table)
@@ -73,7 +76,7 @@ impl<'e> MissingTable<'e> {
         })
     }
 
-    /// The failure: transient if the table exists and a follower is missing, otherwise permanent.
+    /// Classifies the failure: transient if the table exists and a follower is missing, otherwise permanent.
     async fn explain(&self, env: &Env, failure: Failure) -> Failure {
         let Self {
             missing,
@@ -84,7 +87,7 @@ impl<'e> MissingTable<'e> {
             class: FailureClass::Permanent,
             ..failure
         };
-        // If this read fails, the next try repeats it.
+        // If this read fails, the table counts as existing, and the next try reads again.
         if *missing == source.table || !exists(env, source).await.unwrap_or(true) {
             return failure;
         }
@@ -101,9 +104,9 @@ impl<'e> MissingTable<'e> {
     }
 }
 
-/// Decides about a failure caused by a missing dated table, or by a missing follower of one.
+/// Decides the outcome after a failure that a missing dated table, or a missing follower of one, has caused.
 pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
-    // Transient failures are already explained.
+    // A transient failure is already explained.
     if matches!(
         failure.class,
         FailureClass::Transient { .. } | FailureClass::OutdatedCatalog

@@ -1,8 +1,8 @@
 //! `delete`: deletes a primary, if it exists, and its derived items.
 //!
-//! The job deletes an entity once: it leaves a primary alone that may have been created after the job was enqueued, or
-//! after a delete request of this run got no answer. If the job has a value that grows with every change (`newer_by`),
-//! this value decides instead of clocks, unless it equals the stored one.
+//! The job deletes an entity only once. It leaves a primary alone that may have been created after the job was
+//! enqueued, or after a delete request of this run that got no answer. If the job names a property that grows with
+//! every change (`newer_by`), the values of this property decide instead of clocks, unless they are equal.
 
 use std::cmp::Ordering;
 
@@ -76,11 +76,11 @@ impl RunJob for DeleteJob {
     }
 }
 
-/// Whether a deletion is newer than the entity, by the property that the job names.
+/// Whether the deletion is newer than the stored entity, by the property that the job names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Age {
     Newer,
-    /// Older than the entity, or not comparable.
+    /// Older than the stored entity, or one of the values is NaN.
     Older,
     /// Equally new, or one of the two lacks the property: clocks decide.
     Undecided,
@@ -102,7 +102,8 @@ fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
     })
 }
 
-/// Why the entity is left alone, as text. `unsatisfied` is set if it does not satisfy the condition.
+/// The reason to leave the entity alone, if there is one. `unsatisfied` is set if the entity does not satisfy the job's
+/// condition.
 fn unmet(
     stored: DatedRow<'_>,
     age: Age,
@@ -130,7 +131,7 @@ fn unmet(
         Age::Newer => return Ok(None),
         Age::Undecided => {}
     }
-    // This run has read another version before, so this one is newer, whatever the clocks show.
+    // This run has read another version before, so the present version is newer, whatever the clocks show.
     if asked.is_some_and(|asked| *asked != row.etag) {
         return Ok(Some(
             "the entity was written after a delete request without an answer, which may have deleted the previous entity. Send a new job to delete it"
@@ -183,7 +184,7 @@ mod tests {
         }
     }
 
-    /// A sender may duplicate a message, and the duplicate is a first delivery.
+    /// A sender may send a message twice, and the duplicate is a first delivery, too.
     #[test]
     fn no_delivery_deletes_an_entity_written_since() {
         for dequeue_count in [1, 2] {

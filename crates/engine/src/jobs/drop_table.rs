@@ -1,15 +1,15 @@
-//! `drop_table`: drops one dated table with everything in it, by one request. If its retention archives rows, every row
-//! is written to a file before that.
+//! `drop_table`: drops a dated table and the tables that its views write to, each by one request. If the retention
+//! archives rows, every row is written to a file first.
 //!
 //! ```text
 //!   write the rows to files        if archive_to is set
 //!   drop the tables of its views   one by one
-//!   drop its footprints            when nothing is left that they list
+//!   drop its footprints            when none of the items that they list is left
 //!   delete its audit results
-//!   drop the table itself          last: as long as it exists, so does the reason of this job
+//!   drop the table itself          last: as long as the table exists, workers queue this job again
 //! ```
 //!
-//! Each step may be repeated, and skips what is gone. So another run can complete a run that stopped anywhere.
+//! Each step may be repeated, and skips what is already gone. So another run can complete a run that stopped anywhere.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, json};
@@ -26,8 +26,8 @@ use evenkeel_model::drop_table::DropTable;
 use evenkeel_model::item::{SOURCE_PROPERTY, VIEW_PROPERTY, is_derived_within};
 use evenkeel_storage::{ErrorClass, Missing, Query};
 
-/// A job that comes this long before the end of the retention, or less, is not a mistake: the clock of a worker, or of
-/// the sender, may be ahead of the queue service's.
+/// A job that is sent at most this long before the end of the retention is skipped without an error, because the clock
+/// of a worker, or of the sender, may be ahead of the queue service's clock.
 const TOLERANCE: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,8 +38,7 @@ struct RetentionNotOver {
     enqueued: Timestamp,
 }
 
-/// What the retention of a table allows at the time at which the queue service accepted the job. No worker's clock is
-/// used.
+/// Whether a table may be dropped, by the time at which the queue service accepted the job. No worker's clock is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropDecision {
     Expired,
@@ -167,7 +166,8 @@ async fn drop_followers(
     Ok(dropped)
 }
 
-/// Whether the first rows of a table are derived from `from`. The record of its followers may be forged.
+/// Whether the first rows of a table are derived from `from`. This is checked because the record of the followers may
+/// be forged.
 async fn is_derived(cx: &JobContext, from: &TableRef, target: &TableRef) -> Result<bool, Failure> {
     let mut query = Query {
         select: Some([SOURCE_PROPERTY, VIEW_PROPERTY].map(str::to_owned).to_vec()),

@@ -1,17 +1,17 @@
-//! `erase`: deletes a primary with everything that is kept of it.
+//! `erase`: deletes a primary and everything that is stored of it.
 //!
 //! ```text
-//!   the primary and its items     as by `delete`, with a look at every item that its footprint lists
-//!   its copies in archives        rows and documents, with their own items and values; copies of archived tables in turn
-//!   the primary again             a `restore` may have come between
-//!   its data key                  if its table encrypts: the rest in logs and backups cannot be decrypted from then on
+//!   the primary and its items     as by `delete`, but every item that the footprint lists is read
+//!   its copies in archives        rows and documents, with their own items and values; if an archived table has archives, their copies too
+//!   the primary again             a `restore` may have brought it back meanwhile
+//!   its data key                  if its table encrypts: from then on, what remains in logs and backups cannot be decrypted
 //! ```
 //!
-//! The data key is deleted at the version that it had before the first look, because a key drawn or renewed later
-//! belongs to a new entity.
+//! The data key is deleted at the version that it had before the primary was first read, because a key that is created
+//! or renewed later belongs to a new entity.
 //!
-//! Each step may be repeated: a redelivery finds the rest. An entity that was written after the job was sent is left
-//! alone with everything that belongs to it, as by `delete`, and so is the data key. The worker discards poison
+//! Each step may be repeated: a redelivery finds what is left. An entity that was written after the job was sent is
+//! left alone with everything that belongs to it, including the data key, as by `delete`. The worker discards poison
 //! messages about the entity.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,13 +37,13 @@ use evenkeel_model::{AccountName, ViewName};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Erasure {
     pub removed: BTreeMap<AccountName, Removed>,
-    /// Archives that are logs. Their lines stay: encrypted values in them cannot be decrypted now, and everything
+    /// Archives that are logs. Their lines stay. Encrypted values in them can no longer be decrypted, and everything
     /// else is unchanged.
     pub logs: BTreeSet<ViewName>,
-    /// Large values that stay until a recheck, by the primary that they belong to. A request of an earlier,
-    /// interrupted job may still bring back a row that points to them.
+    /// Large values that stay until a recheck deletes them, by the primary to which they belong. They stay because a
+    /// request of an earlier, interrupted job may still bring back a row that points to them.
     pub left: BTreeMap<Primary, ValuesLeft>,
-    /// Time until which footprints and rechecks contain its key, and keys that views made of its values.
+    /// Time until which footprints and rechecks contain the key of the entity, and keys that views made of its values.
     pub rechecks_until: Option<Timestamp>,
     pub skipped: Option<String>,
     pub summary: Summary,
@@ -106,7 +106,7 @@ impl RunJob for EraseJob {
     }
 }
 
-/// Erases a primary with everything that is kept of it. `erasure` has the removals so far, even after a failure or if
+/// Erases a primary and everything that is stored of it. `erasure` has the removals so far, even after a failure or if
 /// the future is dropped.
 pub(crate) async fn erase(
     cx: &JobContext,
@@ -165,7 +165,7 @@ pub(crate) async fn erase(
                 .await
                 {
                     Err(failure) if is_anothers(&failure) => {
-                        tracing::warn!(entity = %home, archive = %archive.name, "kept the document at the place of {home} in archive {}: it belongs to another archive", archive.name);
+                        tracing::warn!(entity = %home, archive = %archive.name, "kept the document of {home} in archive {}: it belongs to another archive", archive.name);
                     }
                     ended => ended?,
                 }
@@ -197,7 +197,7 @@ fn rechecks_until(
         from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
     };
     let ends = match until {
-        // The recheck that deletes them leaves a tombstone of its own.
+        // The recheck that deletes the values leaves a tombstone of its own.
         Some(until) => later(until, queueing::tombstone_stays(env.recheck_after)),
         None if tables.iter().any(|table| env.catalog.has_views(table)) => later(
             env.clock.now(),

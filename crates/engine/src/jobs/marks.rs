@@ -1,13 +1,13 @@
-//! Marks: properties by which a job recognizes what it, or another job, has written (`ek_job`, `ek_source_…`).
+//! Marks: properties (`ek_job`, `ek_source_…`) by which jobs recognize what they or other jobs have written.
 //!
 //! Marks count towards the limits of a row. They must not make a legal entity illegal, so marks that do not fit are
-//! omitted. The protocol works without these:
+//! omitted. The protocol works without these marks:
 //!
 //! | mark | shows | if it is missing |
 //! | --- | --- | --- |
 //! | `ek_source_copied`, `ek_source_etag` of a restored entity | which version was restored | an entity that a client has changed since is not overwritten |
-//! | `ek_job` of a restored entity | this job has restored it already | it has been restored if its content equals the archive's |
-//! | `ek_source_job` | which job archived or moved it before | a redelivered job skips an entity that was written after the job was enqueued |
+//! | `ek_job` of a restored entity | this job has restored the entity already | the entity counts as restored if its content equals the archived content |
+//! | `ek_source_job` | which job archived or moved the entity before | a redelivered job skips an entity that was written after the job was enqueued |
 
 use crate::protocol::change::Change;
 use evenkeel_model::Entity;

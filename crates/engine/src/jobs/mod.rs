@@ -1,8 +1,7 @@
-//! The jobs: the run of each operation, built from passes over primaries.
+//! The jobs. Each operation runs as passes over primaries.
 //!
-//! A job is a file, or a folder if it has parts of its own (`relocation`, `log`, `retention`). Jobs over a whole
-//! table use `walk`. This module may use `env`, the protocol, the items and `encryption`. Only the facade (`engine`)
-//! uses it.
+//! A job is a file, or a folder if it has several parts (`relocation`, `log`, `retention`). Jobs over a whole table use
+//! `walk`. This module may use `env`, the protocol, the items and `encryption`. Only `engine` uses this module.
 
 pub(crate) mod audit;
 pub(crate) mod audit_records;
@@ -48,14 +47,14 @@ use crate::protocol::run::passes::{pass_over, pass_with};
 use crate::protocol::scope::PassOptions;
 use evenkeel_model::Job;
 
-/// Memory that a job over a whole table takes for its page of rows: an estimate of a thousand rows of 4 KiB.
+/// Memory that a job over a whole table takes for a page of rows: an estimate for a thousand rows of 4 KiB.
 const PAGE_BYTES: u64 = 4 << 20;
 
 pub(crate) trait RunJob {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure>;
 }
 
-/// Executes one piece of work from the beginning. It is boxed, because a walk executes jobs.
+/// Executes a job or a recheck from the beginning. The future is boxed, because a walk executes jobs recursively.
 pub(crate) fn execute<'c>(
     cx: &'c JobContext,
     work: &'c Work,
@@ -87,10 +86,10 @@ pub(crate) async fn give_up(
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     match work {
-        // A refused job has sent no request.
+        // A rejected job has sent no request.
         Work::Job(job) if permit_job(&cx.env, job, delivery).is_err() => Ok(()),
         Work::Job(job) => queue_rechecks_of(cx, job, None, delivery).await,
-        // A recheck is not queued again: if it never completed, it would be queued and given up again and again.
+        // A recheck is not queued again. If a recheck never completed, it would be queued and given up again and again.
         Work::Recheck(_) => Ok(()),
     }
 }
@@ -110,8 +109,8 @@ async fn bring_to_an_end(
 async fn run(cx: &JobContext, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
     let job = match work {
         Work::Recheck(recheck) => {
-            // A recheck that this run queues is due later than this one was: many at once on slow stores disturb each
-            // other, and each would queue another one for ever.
+            // A recheck that this run queues is due later than this one was. Otherwise, many simultaneous rechecks on
+            // slow stores would disturb each other, and each would queue another one forever.
             let options = PassOptions {
                 met: recheck.items.iter().cloned().collect(),
                 chained: recheck.chained.saturating_add(1),
@@ -142,8 +141,8 @@ async fn run_job(cx: &JobContext, job: &Job, delivery: &Delivery) -> Result<Outc
 }
 
 /// Queues rechecks for a job that is given up, or that was delivered before and ends without a write. Requests of an
-/// earlier delivery may still arrive, when no run is left to derive the items. The recheck is due when such requests
-/// can no longer arrive.
+/// earlier delivery may still arrive when no run is left to sync the items. The recheck is due when such requests can
+/// no longer arrive.
 async fn queue_rechecks_of(
     cx: &JobContext,
     job: &Job,

@@ -1,4 +1,5 @@
-//! Compares a job with the stored entity by a property that grows with every change (`newer_by`). Pure.
+//! Compares a job with the stored entity by a property that grows with every change (`newer_by`). This module is pure:
+//! it makes no requests and reads no clock.
 
 use std::cmp::Ordering;
 
@@ -15,8 +16,8 @@ pub(crate) struct IncomparableValues {
     stored: &'static str,
 }
 
-/// Compares the value of a job with the stored one. Numbers of all types compare by value, without rounding. `None`
-/// if one of them is NaN.
+/// Compares the value of a job with the stored value. Numbers of all types compare by value, without rounding. `None`
+/// if one of the values is NaN.
 pub(crate) fn compared(
     property: &str,
     new: &EdmValue,

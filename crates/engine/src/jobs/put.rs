@@ -26,9 +26,9 @@ impl RunJob for Put {
         let mut staging = Staging::new(cx, self)?;
         let outcome = write(cx, self, &mut staging, delivery).await?;
         staging.remove().await?;
-        // The run of an earlier delivery may still work and find that another writer has replaced this run's write. It
-        // then writes again, and may end before its pass, after this run has deleted the message. (A run without
-        // changes gets a recheck in any case.)
+        // The run of an earlier delivery may still be active and find that another writer has replaced this run's
+        // write. It then writes again, and may end before its pass, because this run has deleted the message. (A run
+        // without changes gets a recheck in any case.)
         if delivery.dequeue_count > 1
             && matches!(&outcome, Outcome::Done(summary) if summary.has_changed_its_own())
         {
@@ -54,7 +54,7 @@ async fn write(
     };
     cx.env.refuse_view_tables(&primary.table)?;
     let mut reconciler = pass(&cx.env, &primary, delivery)?;
-    // This job has written the entity, but with a data key that was erased meanwhile.
+    // Whether this job has written the entity with a data key that was erased meanwhile.
     let mut erased = false;
     loop {
         reconciler.next_round().await?;
@@ -65,7 +65,7 @@ async fn write(
                 .row()
                 .is_some_and(|row| delivery.stamp.is_on(&row.entity))
         {
-            // Later changes by others stay.
+            // Others have changed the entity since, and their changes stay.
             reconciler.settle_from(&seen).await?;
             return Ok(Outcome::Done(reconciler.take_summary()));
         }
@@ -76,8 +76,8 @@ async fn write(
                     staging.assume_read().await?;
                     upload_again(&mut reconciler, &seen, row, staging).await?;
                 }
-                // A crash may have left the items of an earlier state incomplete, so the primary is reconciled in any
-                // case.
+                // The primary is reconciled in any case, because a crash may have left the items of an earlier state
+                // incomplete.
                 let settled = reconciler.settle_from(&seen).await;
                 return end.after(settled, &mut reconciler);
             }
@@ -115,8 +115,7 @@ enum PutEnd {
 }
 
 impl PutEnd {
-    /// The outcome of the job, after the pass that follows in any case. The job's own failure takes precedence over a
-    /// view's.
+    /// The outcome of the job after the primary was reconciled. The job's own failure takes precedence over a view's.
     fn after(
         self,
         settled: Result<(), Failure>,
@@ -165,8 +164,8 @@ async fn decided(
     Ok(decide(&put, stored, &delivery.stamp))
 }
 
-/// The reason to skip if the staged blob is gone because an earlier delivery has used it, and a later job has written
-/// the entity since.
+/// The reason to skip the job if its staged blob is gone because an earlier delivery has used it, and a later job has
+/// written the entity since.
 fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     let later = stored
         .and_then(|row| Stamp::of(&row.entity))
@@ -175,8 +174,8 @@ fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     taken.then(|| "the staged blob is gone, and a later job has written the entity since, so an earlier delivery has completed this job".to_owned())
 }
 
-/// Uploads the large values to which the primary points again. This job has written the primary, but may have crashed
-/// before everything was in step.
+/// Uploads the large values of the stored primary once more. This job has written the primary, but may have crashed
+/// before all items were synced.
 async fn upload_again(
     reconciler: &mut Reconciler<'_>,
     seen: &Observation,
@@ -272,7 +271,7 @@ fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable
         // NaN is never newer.
         if compared(property, new, old)? != Some(Ordering::Greater) {
             return Ok(Some(format!(
-                "newer_by: {property} is not greater than the stored one"
+                "newer_by: {property} is not greater than the stored value"
             )));
         }
     }

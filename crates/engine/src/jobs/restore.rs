@@ -1,23 +1,25 @@
 //! `restore`: brings an entity back from its archive.
 //!
-//! The source row is inserted, never overwritten, because an entity that was created since is live data. It is always
-//! written after the archived row was read and before that row is deleted:
+//! An existing source row is not overwritten unless this job has restored it, because an entity that was created since
+//! is live data. The source is always written after the archived row was read and before the archived row is deleted:
 //!
 //! ```text
 //!   archive   read source S ─▶ write archived row R ─▶ delete source at S
 //!   restore   read archived row R ─▶ write source, now at S' ─▶ delete archived row at R
 //! ```
 //!
-//! In every overlap of the two, one of the deletions fails, so an entity is never gone from both places.
+//! If an `archive` and a `restore` of the same entity overlap, one of the two deletions fails, so the entity is never
+//! missing from both places.
 //!
-//! Properties that views of others set are not restored, because nobody has removed outdated ones from the archived
-//! row. Claims are read once the entity is back. The owners of other properties are synced thoroughly, so that they
-//! set those that still apply.
+//! Properties that views of other tables set are not restored, because nobody has removed outdated ones from the
+//! archived row. Properties that come from claims are read again once the entity is back. The primaries that set the
+//! other properties are synced thoroughly, so that they set the properties that still apply.
 //!
-//! If the entity has no room for the job's stamp, its content shows that it was restored ([`crate::jobs::marks`]).
+//! If the entity has no room for the job's stamp, its content shows that this job has restored it
+//! ([`crate::jobs::marks`]).
 //!
-//! If another primary has taken a key of the entity meanwhile, the entity leaves the archive nevertheless. It is
-//! back, and its job fails with the missing key.
+//! If another primary has taken a unique key of the entity meanwhile, the entity is restored nevertheless and leaves
+//! the archive. The job then fails and reports the missing key.
 
 use crate::execute::{Delivery, Failure, FailureClass, Outcome};
 use crate::failure::permanent;
@@ -141,7 +143,7 @@ impl RunJob for RestoreJob {
                 }
                 SourceChange::Made => None,
                 SourceChange::Barred => {
-                    // An earlier delivery may have left either of them unfinished.
+                    // An earlier delivery may have left items of the source or of the archived row unsynced.
                     let settled = source.settle_from(&seen).await;
                     kept.settle_from(&found).await?;
                     settled?;
@@ -158,8 +160,8 @@ impl RunJob for RestoreJob {
             let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
                 Ok(false) => continue,
                 Ok(true) => None,
-                // Another primary has a key of the entity. If the source was written nevertheless, the entity is back
-                // and leaves the archive.
+                // Another primary has a unique key of the entity. If the source was written nevertheless, the entity is
+                // back and leaves the archive.
                 Err(failure) if failure.class == FailureClass::Permanent => {
                     let seen = source.observe().await?;
                     if !seen
@@ -176,7 +178,7 @@ impl RunJob for RestoreJob {
             if change.is_some() {
                 restored = Some(row.etag.clone());
             }
-            // Before the row with their names is deleted.
+            // The syncs are queued before the row that names the owners is deleted.
             queue_syncs(&cx.env, &owners, ItemReads::All, delivery).await?;
             match kept
                 .commit(&found, &Change::Delete(self.key.clone(), row.etag.clone()))
@@ -184,7 +186,7 @@ impl RunJob for RestoreJob {
             {
                 Commit::Closed => {}
                 Commit::Committed => kept.settle().await?,
-                // The next round finds the same conflict.
+                // The next round finds the same key conflict again.
                 Commit::Lost | Commit::Unanswered => continue,
             }
             return match refused {
@@ -202,21 +204,21 @@ enum RestoreEnd {
 
 enum SourceChange {
     Due(Change),
-    /// This run has written it, from this archived row.
+    /// This run has already written the source from this version of the archived row.
     Made,
-    /// There is an entity that this job has not restored.
+    /// An entity exists that this job has not restored.
     Barred,
 }
 
-/// Whether this job has restored the `stored` entity: it has the job's stamp, or it has no room for a stamp and the
-/// content of the restored `entity`.
+/// Whether this job has restored the `stored` entity. Either `stored` has the job's stamp, or it has no room for a
+/// stamp and has the same content as the restored `entity`.
 fn is_back(scope: &Scope<'_>, stored: &Entity, entity: &Entity) -> bool {
     let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
     let is_stamped = Stamp::of(entity).is_some_and(|stamp| stamp.is_on(stored));
     is_stamped || (is_same(stored, entity) && marks::may_lack(Stamp::PROPERTY, stored, fits))
 }
 
-/// Decides the write of the source, from its state, the restored `entity` with the job's stamp, and the archived row.
+/// Decides what to write to the source. `entity` is the restored entity with the job's stamp.
 fn source_change(
     scope: &Scope<'_>,
     seen: &Observation,
@@ -233,16 +235,16 @@ fn source_change(
     if restored == Some(&archived.etag) {
         return SourceChange::Made;
     }
-    // The source is back since an earlier try. It is written once more unchanged, because the archived row may be the
-    // copy of an archive job that is about to delete the source. That job's delete then fails, and the job reads
-    // again. A source that was restored from an earlier version of the archived row is replaced.
+    // An earlier try has restored the source. The source is written once more unchanged, because the archived row may
+    // be the copy of an archive job that is about to delete the source. That job's delete then fails, and the job reads
+    // again. If the source was restored from an earlier version of the archived row, it is replaced below.
     let adds_nothing = descends(stored, archived, entity)
         || is_same_version(stored, archived) && is_proved(&archived.entity);
     if adds_nothing {
         return SourceChange::Due(Change::Replace(stored.entity.clone(), stored.etag.clone()));
     }
     if !is_as_left(&stored.entity) {
-        // A client has changed it since.
+        // A client has changed the restored source since.
         return SourceChange::Barred;
     }
     SourceChange::Due(vouched(Change::Replace(
@@ -251,8 +253,8 @@ fn source_change(
     )))
 }
 
-/// Whether a source that this job has brought back has everything that the archived row has: it was restored from
-/// this row, or the row is a copy of it.
+/// Whether a source that this job has restored already has everything of the archived row: the source was restored from
+/// this version of the row, or the row is a copy of the restored source.
 fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
     let by_this_job = |by: &Stamp| Stamp::of(entity).is_some_and(|own| own.is_same_job(by));
     let copied_from_it =
@@ -260,8 +262,8 @@ fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
     source.entity.text(SOURCE_ETAG) == Some(archived.etag.as_str()) || copied_from_it()
 }
 
-/// Whether a source was restored from this version of the archived row. The ETag may differ, because views and
-/// clients may have written to the row since.
+/// Whether the source was restored from the same version of the entity that the archived row is a copy of. The ETag of
+/// the archived row may differ, because views and clients may have written to the row since.
 fn is_same_version(source: &Row, archived: &Row) -> bool {
     archived
         .entity

@@ -1,4 +1,4 @@
-//! `sample_touch`: one pass that looks at every item. A sample operation, in test builds only.
+//! `sample_touch`: one pass that reads every item. This is a sample operation for test builds only.
 
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::jobs::RunJob;

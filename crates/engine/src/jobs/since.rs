@@ -1,10 +1,11 @@
-//! Detects writes since a job was enqueued, within the precision of the clocks. Pure.
+//! Decides whether an entity was written after a job was enqueued, within the precision of the clocks. This module is
+//! pure: it makes no requests and reads no clock.
 //!
-//! A sender's own retries may duplicate a message, and the duplicate is delivered for the first time when the job is
-//! long done. So every delivery checks, not only redeliveries. Two clocks are compared: the table service sets a
-//! row's `Timestamp`, and the queue service sets the time of enqueueing, truncated to whole seconds. The difference
-//! of the two clocks is known from answers of both services ([`ClockSkew`]), to fractions of a second, or worse after
-//! slow answers.
+//! A sender that retries may send a message twice, and the duplicate may be delivered for the first time long after the
+//! job is done. So every delivery checks, not only redeliveries. Two clocks are compared: the table service sets a
+//! row's `Timestamp`, and the queue service sets the time of enqueueing, truncated to whole seconds. Their difference
+//! is known from answers of both services ([`ClockSkew`]), to fractions of a second, or less precisely after slow
+//! answers.
 //!
 //! ```text
 //!   written        ──────────────┬──────────────────┬─────────────────────────▶
@@ -12,14 +13,14 @@
 //!      before: acted upon        │  acted upon      │  since: left alone, unless an older job wrote it
 //! ```
 //!
-//! The first delivery has the wider margin: if a client writes an entity and sends the job at once, a slow clock of
-//! the queue service must not make the entity look newer than the job. A redelivery keeps to the precision of the
-//! clocks, because an earlier delivery may have done the job. If the answers leave open whether the write came first,
-//! and they leave much open, as in the first seconds of a process, the job is tried again a little later, when more
-//! is known.
+//! The first delivery has the wider margin. If a client writes an entity and sends the job at once, a slow clock of the
+//! queue service must not make the entity look newer than the job. A redelivery uses the precision of the clocks,
+//! because an earlier delivery may have done the job. If the answers do not show whether the write came first, and the
+//! uncertainty is still large, as in the first seconds of a process, the job is retried a little later, when the
+//! difference is known better.
 //!
 //! A document in a container or a folder has no `Timestamp`. Its stamp names the job that wrote it. If that job was
-//! enqueued later, it has archived an entity written since. Both times are a queue service's.
+//! enqueued after the present one, the document counts as written since. Both times come from queue services.
 
 use std::time::Duration;
 
@@ -31,26 +32,26 @@ use evenkeel_model::Row;
 use evenkeel_model::job::Stamp;
 use evenkeel_storage::ClockSkew;
 
-/// Queues report times truncated to whole seconds. A write within the second of the enqueueing counts as before it.
+/// Queues report times truncated to whole seconds. A write in the same second as the enqueueing counts as earlier.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
-/// Difference of a table's and a queue's clock up to which the first delivery of a job acts on an entity written just
-/// before the job was sent. Servers of one region agree within fractions of a second; ten seconds are an order of
-/// magnitude more.
+/// Largest difference between a table's and a queue's clock at which the first delivery still acts on an entity that
+/// was written just before the job was sent. Servers of one region agree within fractions of a second; ten seconds are
+/// an order of magnitude more.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
 
-/// Uncertainty of the clock difference above which a redelivery waits for better knowledge: a quarter of the
-/// uncertainty after two answers.
+/// Uncertainty of the clock difference above which a redelivery waits until the difference is known better. This is a
+/// quarter of the uncertainty after two answers.
 const KNOWN_WELL: SignedDuration = SignedDuration::from_millis(500);
-/// Number of deliveries after which waiting is pointless: the difference is well known, or the services answer too
+/// Delivery count from which a job no longer waits. By then the difference is known well, or the services answer too
 /// slowly.
 const LEARNING: u32 = 5;
 /// Delay before a job is tried again. Other requests of the worker give more answers meanwhile.
 const LEARNS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Largest error of a worker's clock. The service refuses signatures of a clock that is further off.
+/// Largest error of a worker's clock. The service refuses requests that are signed with a clock further off.
 const WORKER_OFF: SignedDuration = SignedDuration::from_mins(15);
 
-/// A row, and how far the clock of the job's queue service is ahead of that of the row's table service.
+/// A row, and by how much the clock of the job's queue service is ahead of the clock of the row's table service.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DatedRow<'r> {
     pub(crate) row: &'r Row,
@@ -58,7 +59,7 @@ pub(crate) struct DatedRow<'r> {
 }
 
 /// Whether a row may have been written since the job was enqueued. `by_worker` is the time of the write by a worker's
-/// clock, for documents without a service's time.
+/// clock. It is used for documents, which have no time of the service.
 pub(crate) fn may_be_since(
     DatedRow { row, skew }: DatedRow<'_>,
     by_worker: Option<Timestamp>,
@@ -75,17 +76,17 @@ pub(crate) fn may_be_since(
         .is_ok_and(|written| written >= enqueued)
 }
 
-/// Whether the entity was written since the job was enqueued, and not by a job that was enqueued before it: an
-/// earlier message or delivery of this job may have removed the previous entity. Fails for now if a later delivery
-/// will know better.
+/// Whether the entity was written since the job was enqueued, by anyone but an older job. In that case, an earlier
+/// message or delivery of this job may have removed the previous entity. Fails transiently if a later delivery can know
+/// better.
 pub(crate) fn is_written_since(
     DatedRow { row, skew }: DatedRow<'_>,
     delivery: &Delivery,
 ) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
-    // Queues keep no order. A put that was sent before a delete and runs after it has written the entity that the
-    // delete refers to. A client that has changed this entity since leaves the stamp, but the digest no longer
-    // matches.
+    // Queues do not keep the order of messages. If a put was sent before a delete and runs after it, the delete refers
+    // to the entity that this put has written. A client that has changed the entity since leaves the stamp in place,
+    // but the digest no longer matches.
     let by = Stamp::of(&row.entity);
     let is_as_left = || row.timestamp.is_none() || is_as_left(&row.entity);
     let by_an_older_job = by
@@ -157,7 +158,7 @@ mod tests {
         asked(written, by, dequeue_count, skew).unwrap()
     }
 
-    /// `least` and `most` bound the difference of the services' clocks, in seconds. Without a time the row is a
+    /// `least` and `most` bound the difference of the services' clocks, in seconds. If `written` is empty, the row is a
     /// document.
     fn asked(
         written: &str,
@@ -295,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_redelivery_waits_for_the_clock_difference_if_it_decides() {
-        // By the table's clock it was enqueued at 14:59:59 at the earliest, and at 15:00:03 at the latest.
+        // By the table's clock, the job was enqueued at 14:59:59 at the earliest, and at 15:00:03 at the latest.
         for (written, decided) in [
             ("2026-11-20T14:59:58.9Z", Some(false)),
             ("2026-11-20T15:00:00Z", None),

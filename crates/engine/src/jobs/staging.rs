@@ -1,8 +1,8 @@
 //! Staged blobs of a `put`: a whole entity, or large values of one.
 //!
-//! A staged blob is read at one version, and deleted at that version when its job is done. A blob that the job did
-//! not need to read is deleted only if the job names its hash. A job that fails for good keeps its staged blobs, so
-//! that it can be queued again.
+//! A staged blob is read at one version, and deleted at that version when its job is done. A blob that the job did not
+//! need to read is deleted only if the job names the hash of its content. A job that fails permanently keeps its staged
+//! blobs, so that it can be queued again.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ use evenkeel_model::{BlobName, ContainerName, ETag, Entity, Row, limits};
 use evenkeel_storage::sealing::FirstKey;
 use evenkeel_storage::{BlobStore, ErrorClass, StoreError};
 
-/// Maximum number of copies of a staged entity in memory: as read, as its properties, and as the requests that write
-/// them.
+/// Maximum number of copies of a staged entity in memory: the bytes read, the parsed properties, and the requests that
+/// write them.
 const ENTITY_COPIES: u64 = 3;
 
 pub(crate) struct Staging<'e> {
@@ -44,8 +44,8 @@ pub(crate) struct Staging<'e> {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "staged blob {STAGING}/{0} does not exist. Stage it under a name of its own before the job is sent; if an earlier delivery has done \
-     the job, discard this one"
+    "staged blob {STAGING}/{0} does not exist. Stage it under a name of its own before the job is sent. If an earlier delivery has done \
+     the job, discard the job"
 )]
 pub(crate) struct MissingBlob(BlobName);
 
@@ -53,12 +53,13 @@ pub(crate) struct MissingBlob(BlobName);
 pub enum Unstaged {
     Deleted,
     Gone,
-    /// It stays, because nothing proves that it was staged for this job.
+    /// The blob was kept, because nothing proves that it was staged for this job.
     Kept,
 }
 
-/// Deletes a staged blob at the version that its job has read. If the job has read none, the blob is deleted only if
-/// its content has the SHA-256 that the job names. A sender may name any blob, and a name alone must not delete it.
+/// Deletes a staged blob at the version that its job has read. If the job has not read the blob, the blob is deleted
+/// only if its content has the SHA-256 that the job names. A sender may name any blob, and a name alone must not delete
+/// a blob.
 pub async fn unstage(
     blobs: &dyn BlobStore,
     container: &ContainerName,
@@ -148,13 +149,13 @@ impl<'e> Staging<'e> {
         })
     }
 
-    /// The job as it was sent, without its entity if that was staged.
+    /// The job as it was sent. If its entity was staged, the entity is not in it.
     pub(crate) const fn as_sent(&self) -> &Put {
         self.put
     }
 
-    /// The job with its entity, encrypted for a write over `stored`. It is encrypted again each time, because the
-    /// data key may have been erased and another one drawn.
+    /// The job with its entity, encrypted for a write over `stored`. Each call encrypts again, because the data key may
+    /// have been erased and replaced.
     pub(crate) async fn put(
         &mut self,
         stored: Option<&Entity>,
@@ -194,7 +195,7 @@ impl<'e> Staging<'e> {
         }))
     }
 
-    /// Whether the data key of the last encryption still exists, now that the entity is written.
+    /// Whether the data key of the last encryption still exists after the entity was written.
     pub(crate) async fn keeps_data_key(&self) -> Result<bool, Failure> {
         let Some(first) = &self.first else {
             return Ok(true);
@@ -298,7 +299,8 @@ impl<'e> Staging<'e> {
         Ok(Ok(self.values.get_or_insert_default()))
     }
 
-    /// Treats the present versions as read: the row is written, so an earlier delivery has read them.
+    /// Records the present versions as read, so that `remove` deletes them. The row is written, so an earlier delivery
+    /// has read the staged blobs.
     pub(crate) async fn assume_read(&mut self) -> Result<(), Failure> {
         let put = self.put;
         for staged in put.staged_entity.iter().chain(put.staged_values.values()) {
@@ -309,7 +311,7 @@ impl<'e> Staging<'e> {
         Ok(())
     }
 
-    /// Deletes the staged blobs after the job is done. A blob that was staged anew meanwhile stays.
+    /// Deletes the staged blobs after the job is done. A blob that was staged again meanwhile stays.
     pub(crate) async fn remove(&self) -> Result<(), Failure> {
         for staged in self
             .put

@@ -54,7 +54,8 @@ pub(crate) fn forms_of(catalog: &Catalog, job: &Job) -> Vec<Primary> {
     forms
 }
 
-/// The primaries that a job writes or syncs, with their tables spelled as declared. Empty if the job concerns many.
+/// The primaries that a job writes or syncs, with their tables spelled as declared. Empty if the job concerns a table,
+/// a view or a range.
 pub(crate) fn primaries_of(catalog: &Catalog, job: &Job) -> Vec<Primary> {
     let Some(source) = primary_of(catalog, job) else {
         return Vec::new();

@@ -1,19 +1,19 @@
-//! `delete_where` and `archive_where`: find the entities of a table that satisfy a condition, page by page, and
-//! delete or archive each one as a job of its own would.
+//! `delete_where` and `archive_where`: find the entities of a table that satisfy a condition, page by page, and delete
+//! or archive each of them as a single `delete` or `archive` job would.
 //!
 //! ```text
 //!   a page of rows      ─▶ those that satisfy `when` ─▶ `delete` or `archive` of each, a hundred at once; each reads its row and tests again
-//!   the footprints      ─▶ a pass over each that has no primary, if a delivery was interrupted
-//!   the archived table  ─▶ a pass over each copy that is not settled, likewise
+//!   the footprints      ─▶ if a delivery was interrupted: a pass for each footprint that has no primary
+//!   the archived table  ─▶ if a delivery was interrupted: a pass over each copy whose items may be incomplete
 //! ```
 //!
-//! A hundred at once form one transaction if they share a partition. Like a backfill, a sweep continues from the
-//! cursor in its message. A row that a killed worker has deleted is on no page any more, and only its footprint lists
-//! its items, so the footprints are walked at the end. The archived table is walked, too, for copies that lack their
-//! items because their source was changed or deleted since.
+//! A hundred entities that share a partition are deleted in one transaction. Like a backfill, a sweep continues from
+//! the cursor in its message. A row that a killed worker has deleted is on no page any more, and only its footprint
+//! lists its items. So the footprints are walked at the end. The archived table is walked too, because copies may lack
+//! their items if their source was changed or deleted meanwhile.
 //!
-//! An entity that cannot be deleted or archived does not stop the others. The job fails after all others are done,
-//! and names the first.
+//! An entity that cannot be deleted or archived does not stop the others. The job fails after all others are processed,
+//! and reports the first failure.
 
 use std::time::Duration;
 
@@ -43,16 +43,17 @@ use evenkeel_storage::{Continuation, Query};
 
 /// Number of entities processed at once: as many as one transaction deletes.
 const AT_ONCE: usize = limits::TRANSACTION_OPERATIONS;
-/// Upper limit for the duration of a paced page: less than `drain` (25 s by default), so that a shutdown loses
-/// nothing of it.
+/// Upper limit for the duration of a paced page. It is less than `drain` (25 s by default), so that a shutdown loses no
+/// part of the page.
 const PAGE_SECONDS: u32 = 20;
 /// Longest text about the first failure, in characters, because the message carries it.
 const FAILURE_CHARS: usize = 1_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepPage {
-    /// Entities that satisfy the condition, with the properties that it compares. If the table has wide entities or
-    /// compared properties in blobs, these are all entities, and the condition is tested when they are processed.
+    /// Entities that satisfy the condition, with the properties that the condition compares. If the table has wide
+    /// entities or compared properties in blobs, these are all entities, and the condition is tested when they are
+    /// processed.
     pub rows: Vec<Row>,
     pub seen: u64,
     /// Start of the next page; `(None, None)` at the end.
@@ -73,8 +74,8 @@ impl RunJob for Sweep {
         let condition = cx
             .env
             .condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
-        // Entities that no earlier delivery reached are on their first delivery. After an interrupted delivery, any
-        // of them may be on its second.
+        // Entities that no earlier delivery reached are on their first delivery, so deliveries are counted from the one
+        // that wrote the cursor. After an interrupted delivery, any of the entities may be on its second.
         let least = 1 + u32::from(self.cursor.disturbed);
         let deliveries = delivery
             .dequeue_count
@@ -161,7 +162,8 @@ pub(crate) async fn would_sweep(
     .await
 }
 
-/// Why no row may satisfy the condition of a sweep, judged by the first page of its range ([`sample::unmet`]).
+/// The reasons why no row may satisfy the condition of a sweep, found in the first page of its range
+/// ([`sample::unmet`]).
 pub(crate) async fn sweep_unmet(env: &Env, sweep: &Sweep) -> Result<Vec<String>, Failure> {
     let source = swept(env, sweep)?;
     let condition = env.condition_at(source, sweep.when.as_ref(), env.clock.now())?;
@@ -246,7 +248,7 @@ struct SweepRun<'e> {
     source: &'e TableRef,
     sweep: &'e Sweep,
     condition: Option<Condition>,
-    /// The delivery as each entity sees it.
+    /// The delivery that each entity's job receives.
     delivery: Delivery,
     cursor: SweepCursor,
     summary: RunSummary,
@@ -307,7 +309,7 @@ impl SweepRun<'_> {
         Ok(page.next)
     }
 
-    /// Acts on some entities at once, then one by one on those that lost a race.
+    /// Processes some entities concurrently, then those that lost a race one by one.
     async fn act(&mut self, keys: &[EntityKey]) -> Result<(), Failure> {
         let runs: Vec<_> = keys
             .iter()
@@ -321,8 +323,8 @@ impl SweepRun<'_> {
                 ended => self.count(key, ended)?,
             }
         }
-        // These count as redelivered, because the first try may have copied the entity or may have requests under
-        // way.
+        // The second try counts as a redelivery, because the first one may have copied the entity or may have requests
+        // under way.
         let again = Delivery {
             dequeue_count: self.delivery.dequeue_count + 1,
             ..self.delivery.clone()
@@ -376,7 +378,7 @@ impl SweepRun<'_> {
         Ok(())
     }
 
-    /// Syncs deleted primaries whose items may be left over from an interrupted delivery.
+    /// Syncs deleted primaries of which an interrupted delivery may have left items.
     async fn footprints(&mut self, from: PagePosition) -> Result<PagePosition, Failure> {
         let (next_pk, next_rk) = from;
         let cursor = BackfillCursor {
@@ -400,8 +402,8 @@ impl SweepRun<'_> {
         })
     }
 
-    /// The table of the archived copies, if items are derived from them. For documents with large values it is the
-    /// table that stands for them.
+    /// The table of the archived copies, if items are derived from them. For an archive of documents with large values,
+    /// this is the table that represents the documents in the catalog.
     fn archived_in(&self) -> Option<&TableRef> {
         let SweepAction::Archive(archive) = &self.sweep.action else {
             return None;
@@ -419,7 +421,7 @@ impl SweepRun<'_> {
         }
     }
 
-    /// Syncs copies that an interrupted delivery has left unfinished.
+    /// Syncs copies whose items an interrupted delivery has left incomplete.
     async fn archived(&mut self, from: &PagePosition) -> Result<PagePosition, Failure> {
         let Some(table) = self.archived_in() else {
             return Ok(PagePosition::default());
@@ -513,7 +515,7 @@ mod tests {
         }
     }
 
-    /// The row changes after the page was read and before the request that removes it.
+    /// One row changes after the page was read and before the request that would remove it.
     #[tokio::test(start_paused = true)]
     async fn a_row_that_no_longer_satisfies_the_condition_stays() {
         for message in [

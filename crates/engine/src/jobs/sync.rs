@@ -1,4 +1,4 @@
-//! `sync`: one pass.
+//! `sync`: one pass over a primary.
 
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::jobs::RunJob;

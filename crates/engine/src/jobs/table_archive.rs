@@ -6,19 +6,19 @@
 //!   LoginAttempts20261120/archiving.json         the job that archives, so that no second job does the same
 //! ```
 //!
-//! Each job has a folder of its own, named after its message, so that files of two jobs never mix. A delivery
-//! continues from the cursor in its message. Two concurrent deliveries share the folder, and end each file at the
-//! same row, however long their pages were.
+//! Each job has its own folder, named after its message, so that files of two jobs never mix. A delivery continues from
+//! the cursor in its message. Two concurrent deliveries share the folder. Both end each file at the same row, however
+//! long their pages are.
 //!
-//! A file is written once and never changed. A delivery that finds a file with other lines, or a file after its last
-//! one, starts a new folder from the first row. So the files counted in `complete.json` have the rows as successive
-//! deliveries read them, even if a row was written or deleted in between, and even if another delivery, or its late
-//! request, writes into the folder afterwards.
+//! A file is written once and never changed. If a delivery finds a file with other lines, or a file after its last one,
+//! it starts a new folder from the first row. So the files that `complete.json` counts have the rows as successive
+//! deliveries read them. This holds even if a row was written or deleted in between, and even if another delivery, or a
+//! late request of it, writes into the folder afterwards.
 //!
-//! A folder with `complete.json` is only compared, because the table may be a new one, created by a worker with a
-//! slow clock or by an application. If its rows are exactly the lines in those files, they are archived; otherwise a
-//! new folder is started. A second job for a table compares with the folder that the first job has completed, so that
-//! a table that was not dropped has one `complete.json`.
+//! A folder with `complete.json` is only compared, because the table may be a new one, created by a worker with a slow
+//! clock or by an application. If the rows of the table are exactly the lines in those files, they are archived
+//! already; otherwise a new folder is started. A second job for a table compares the table with the folder that the
+//! first job has completed, so that a table that was not dropped gets only one `complete.json`.
 
 use std::time::Duration;
 
@@ -41,11 +41,12 @@ use evenkeel_storage::{
     Query, StoreError,
 };
 
-/// Rows of one page. It is not 1,000, because rows may be larger than 1 KiB.
+/// Rows of one page. The service allows 1,000, but rows may be larger than 1 KiB.
 const PAGE: u32 = 200;
 const FILE_ROWS: u32 = 1_000;
 const FILE_BYTES: usize = 8 << 20;
-/// Time after which a job that has not updated its claim counts as dead. A living job updates it with each part.
+/// Time after which a job that has not updated its claim counts as dead. An active job updates its claim with each
+/// part.
 const SILENCE: Duration = Duration::from_hours(1);
 
 #[derive(Debug, PartialEq, Eq)]
@@ -69,7 +70,7 @@ struct ArchiveClaim {
     at: Timestamp,
     /// Whether the job has released its claim.
     ended: bool,
-    /// The own folder of a job that compares the table with another job's folder, `run`.
+    /// The folder of the claiming job, if that job compares the table with the folder of another job (`run`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<String>,
 }
@@ -85,7 +86,7 @@ struct CompletedArchive<'a> {
     completed: Timestamp,
 }
 
-/// Archives the rows of a table from a cursor on, for about ten seconds or to the end.
+/// Archives the rows of a table, starting at the cursor, for about ten seconds or to the end.
 pub(crate) async fn part(
     env: &Env,
     table: &TableRef,
@@ -94,7 +95,7 @@ pub(crate) async fn part(
     mut cursor: DropTableCursor,
 ) -> Result<ArchiveProgress, Failure> {
     let archive_files = TableFiles::new(env, to, table)?;
-    // Memory for the lines of a file, the page in them, and the file that they are compared with.
+    // Memory for the lines of a file, the page that is read into it, and the file with which it is compared.
     let _files = env
         .memory
         .take_aside(MemoryShare::Values, 3 * FILE_BYTES as u64)
@@ -370,7 +371,7 @@ impl<'e> TableFiles<'e> {
         })
     }
 
-    /// Writes a file, over an existing one at the version found.
+    /// Writes a file. If it exists, it is replaced at the version found.
     async fn put(&self, name: &str, content: Bytes) -> Result<(), Failure> {
         for _ in 0..ROUNDS {
             let condition = self
@@ -386,7 +387,7 @@ impl<'e> TableFiles<'e> {
         Err(lost_race(self.doing("writing", name), ROUNDS))
     }
 
-    /// Creates a file. Returns `false` if it exists with other lines.
+    /// Creates a file. Returns `false` if it already exists with other lines.
     async fn write_once(&self, name: &str, lines: Bytes) -> Result<bool, Failure> {
         match self
             .write(name, lines.clone(), BlobCondition::Absent)
@@ -460,7 +461,7 @@ impl<'e> TableFiles<'e> {
             .await?
         {
             Ok(_) => Ok(Some(mine.run)),
-            // The claim is this job's or another's. The next delivery reads which.
+            // The claim in the file is this job's or another job's. The next delivery reads the file.
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", name), 1)),
             Err(error) => Err(storage(self.doing("writing", name), error)),
         }
@@ -496,7 +497,7 @@ impl<'e> TableFiles<'e> {
             .await?
         {
             Ok(_) => Ok(()),
-            // Another delivery of this job has written it before.
+            // Another delivery of this job has written the file before.
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", &name), 1)),
             Err(error) => Err(storage(self.doing("writing", &name), error)),
         }

@@ -11,7 +11,7 @@ use evenkeel_storage::{ErrorClass, Missing, all_blobs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValuesLeft {
-    /// Time by which a recheck deletes them, if a worker runs then.
+    /// Time by which a recheck deletes the values, if a worker is running.
     pub until: Timestamp,
     /// Number of values; `None` if it is unknown.
     pub values: Option<u64>,
@@ -60,7 +60,7 @@ pub(crate) async fn values_left(scope: &Scope<'_>) -> Result<Option<ValuesLeft>,
         (ValueLocation::Files { .. }, Some(_)) => None,
         (ValueLocation::Files { .. }, None) => Some(0),
     };
-    // The footprint may have been deleted before them.
+    // The footprint may have been deleted before the values.
     let until = tainted.unwrap_or_else(|| now.saturating_add(scope.env.taint_for()).unwrap_or(now));
     let due = later(now, queueing::second_look_after(scope.env.recheck_after))
         .max(later(until, 2 * queueing::SERVED_MARGIN));

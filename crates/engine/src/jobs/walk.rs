@@ -1,13 +1,13 @@
-//! Walks over the primaries of a table, page by page: those that exist, then those that are gone and left a
+//! Walks over the primaries of a table, page by page: first those that exist, then deleted ones that still have a
 //! footprint.
 //!
 //! ```text
 //!   the keys of a page ──▶ the footprints in their range ──▶ the rows ──▶ a pass over each, which begins with both
 //! ```
 //!
-//! A pass reads its footprint before its primary, and a walk has the answer with the footprints before it requests
-//! the rows. So a page is as good as what the passes would read one by one ([`ReadAhead`]). If anybody writes in
-//! between, the pass loses a race, and observes by itself.
+//! A pass reads its footprint before its primary. A walk likewise has received the footprints of a page before it
+//! requests the rows. So a page is as good as the reads of the single passes ([`ReadAhead`]). If anybody writes in
+//! between, the pass loses a race, and then reads for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ use evenkeel_storage::wide::{ROWS_PROPERTY, is_continuation};
 use evenkeel_storage::{Continuation, Page, Query};
 
 const PAGE: u32 = 100;
-/// Rows of a page if their size is unknown: as many of maximum size as fit into the memory that a walk takes for a
+/// Rows of a page if their size is unknown. This many rows of maximum size fit into the memory that a walk takes for a
 /// page.
 const UNKNOWN: u32 = 4;
 pub(crate) const AT_ONCE: usize = 16;
@@ -37,7 +37,7 @@ pub(crate) struct Walk<'e> {
     pub(crate) delivery: &'e Delivery,
 }
 
-/// The start of a page, as cursors in messages have it: the two parts of a continuation token.
+/// The start of a page as stored in the cursors of messages: the two parts of a continuation token.
 pub(crate) type PagePosition = (Option<String>, Option<String>);
 
 pub(crate) struct PrimaryPage {
@@ -47,8 +47,8 @@ pub(crate) struct PrimaryPage {
 }
 
 impl Walk<'_> {
-    /// A page of the primaries that exist, without rows derived into the same table and without further rows of wide
-    /// entities.
+    /// A page of the primaries that exist, without rows derived into the same table and without continuation rows of
+    /// wide entities.
     pub(crate) async fn existing(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let page = self
@@ -132,7 +132,7 @@ impl Walk<'_> {
             env.row_sizes.learn(self.source, row.entity.stored_bytes());
             let key = row.entity.key.clone();
             let place = footprint_of(&key);
-            // A long key is hashed, and the hash may be outside the range.
+            // A long key is hashed, so its footprint may be outside the range.
             let is_in_range = (&first.pk..=&last.pk).contains(&&place.pk);
             let footprint = footprints.remove(&place);
             let is_wide = row.entity.get(ROWS_PROPERTY).is_some();
@@ -143,7 +143,7 @@ impl Walk<'_> {
         Ok(ahead)
     }
 
-    /// The primaries of a page of footprints that do not exist.
+    /// The primaries of a page of footprints, without those that still exist.
     pub(crate) async fn gone(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let page = self
             .footprints(
@@ -158,12 +158,13 @@ impl Walk<'_> {
         })
     }
 
-    /// The primaries of a page of footprints that have changes of unknown outcome.
+    /// The primaries of a page of footprints that may need a sync: the footprint was never closed, or lists changes
+    /// whose outcome is unknown.
     pub(crate) async fn unsettled(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let page = self.footprints(None, from).await?;
         let open = page.rows.into_iter().filter_map(|row| {
             let primary = self.primary(footprint::owner(&self.source.table, &row.entity)?);
-            // A pass over an unreadable footprint reports the reason.
+            // A footprint that cannot be read counts too, because its pass reports the reason.
             let settled = Footprint::decode(&primary, &row.entity, None)
                 .is_ok_and(|read| !read.is_changing() && read.settled != Settled::Never);
             (!settled).then_some(primary.key)

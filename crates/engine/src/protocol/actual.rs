@@ -1,4 +1,4 @@
-//! The known state of each item of a primary, from its footprint and from looks.
+//! The known state of each item of a primary, from the footprint and from the looks of a pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,8 @@ pub(crate) struct Actual<'s> {
     pub(crate) own: BTreeMap<&'s ItemAddress, &'s Entry>,
     pub(crate) changing: bool,
     pub(crate) has_differences: bool,
-    /// Places that hold an item of unknown state. Any view of this primary may have announced the item.
+    /// Places (account and site) whose content is unknown, because a write of a document was announced there. Any view
+    /// of this primary may have announced the write.
     uncertain_places: BTreeSet<Place<'s>>,
     /// Rows of this primary that their view no longer derives.
     unwanted_rows: BTreeMap<Place<'s>, &'s ItemAddress>,
@@ -58,9 +59,9 @@ impl<'s> Actual<'s> {
         })
     }
 
-    /// Whether a pass has closed at this very state of the primary. It wrote every row, even if its catalog had other
-    /// views. So the conditional writes of passes that hold an older state fail, and items that are as they should be
-    /// need no write.
+    /// Whether a pass has closed at this very state of the primary. That pass wrote every row, even if its catalog had
+    /// other views. So the conditional writes of passes that have read an older state fail, and correct items need no
+    /// write.
     pub(crate) fn closed_at_this_state(&self) -> bool {
         self.input.is_closed() && !self.changing && !self.input.disturbed
     }
@@ -70,7 +71,7 @@ impl<'s> Actual<'s> {
             && matches!(self.input.footprint.settled, Settled::Waiting { .. })
     }
 
-    /// Whether the last closed pass had today's views, and nothing has changed since.
+    /// Whether the last closed pass had the present views, and no difference was found since then.
     pub(crate) fn nothing_differs(&self) -> bool {
         let PlanInput {
             catalog,
@@ -87,8 +88,8 @@ impl<'s> Actual<'s> {
         closed && !self.has_differences && underived.is_empty()
     }
 
-    /// Whether the footprint lists exactly what is wanted. A program with other time zone rules, which are compiled in,
-    /// derives other keys by the same views.
+    /// Whether the footprint lists exactly the wanted items. The same views can derive other keys in another version of
+    /// the program, because time zone rules are compiled in.
     fn lists_what_is_wanted(&self) -> bool {
         self.input
             .desired
@@ -121,8 +122,8 @@ impl<'s> Actual<'s> {
         self.own.get(address).and_then(|entry| entry.etag.clone())
     }
 
-    /// The row that holds the key of a wanted item and is no longer wanted itself, with its ETag. It is replaced in
-    /// place, so that the key is never without a row.
+    /// The row of this primary that holds the key of a wanted item, but is itself no longer wanted, with its ETag. The
+    /// item replaces this row in place, so that the key is never without a row.
     pub(crate) fn predecessor(&self, address: &ItemAddress) -> Option<(ItemAddress, ETag)> {
         let old = *self
             .unwanted_rows

@@ -1,4 +1,4 @@
-//! The announcement: the footprint lists what is about to be created or dropped before that happens.
+//! The announcement: before a pass creates or drops items, it lists them in the footprint.
 
 use crate::execute::{Failure, FailureClass};
 use crate::failure::permanent;
@@ -11,9 +11,9 @@ use crate::protocol::steps::{Plan, Write};
 use evenkeel_model::ETag;
 
 impl Pass<'_> {
-    /// Writes the plan's announcement, if it has one. Returns the ETag at which the pass closes, or `None` if another
-    /// pass was faster or the answer is missing. `Some(None)` means that there is no footprint yet, so the close
-    /// inserts it.
+    /// Writes the plan's announcement, if the plan has one. Returns the ETag at which the pass closes the footprint, or
+    /// `Some(None)` if there is no footprint yet, so that the close inserts it. `None` means that another pass was
+    /// faster, or that the write got no answer.
     pub(crate) async fn announce(
         &mut self,
         seen: &Observation,
@@ -46,8 +46,9 @@ impl Pass<'_> {
 )]
 struct TooManyRanges(usize);
 
-/// Refuses new items if the announced footprint would not fit once they have their ETags: it could be neither closed
-/// nor announced again. Too many ranges are a transient failure, because carries remove their marks.
+/// Refuses new items if the footprint would be too large for one entity once these items have their ETags, because such
+/// a footprint could be neither closed nor announced again. Too many marked ranges are a transient failure, because
+/// carries remove marks.
 fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
     let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
     let Some(footprint) = &plan.announce else {

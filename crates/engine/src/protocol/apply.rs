@@ -16,7 +16,7 @@ use evenkeel_model::{ETag, ItemAddress};
 
 pub(super) enum ApplyOutcome {
     Done,
-    /// The primary is written if it changes. The rest lost a race.
+    /// The primary is written, if it changes. A write of an item lost a race.
     Lost,
     Ended(Commit),
 }
@@ -60,8 +60,8 @@ impl Pass<'_> {
         })
     }
 
-    /// Writes and drops items. `done` has the versions of those that are already written; the plan no longer has those
-    /// that are already dropped. Returns `None` if a race was lost.
+    /// Writes and drops items. `done` has the versions of items that are already written. Items that are already
+    /// dropped are no longer in the plan. Returns `None` if a race was lost.
     async fn write_items(
         &mut self,
         plan: &Plan,
@@ -100,7 +100,7 @@ impl Pass<'_> {
     }
 
     /// Fails if another catalog is recorded by now, because views that only the newer catalog has may derive from the
-    /// changed items. A pass by that catalog finds these items in the open announcement.
+    /// changed items. A pass with the newer catalog finds these items in the open announcement.
     async fn is_recorded(&self, plan: &Plan) -> Result<(), Failure> {
         if plan.changed().next().is_none() {
             return Ok(());

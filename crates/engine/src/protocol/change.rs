@@ -11,7 +11,7 @@ pub(crate) enum Change {
     Insert(Entity),
     Replace(Entity, ETag),
     Merge {
-        /// Only the properties that are sent.
+        /// The properties that are sent to the store.
         changes: Entity,
         merged: Entity,
         etag: ETag,
@@ -21,10 +21,10 @@ pub(crate) enum Change {
 
 pub(crate) enum RoundOutcome {
     Ended(Commit),
-    /// The change wants keys of other holders. The primary was not written.
+    /// The change needs keys that have other holders. The primary was not written.
     Refused(Failure),
-    /// Nothing was written, because an old item of this primary holds a wanted key. A pass over the present state drops
-    /// that item.
+    /// Nothing was written, because an old item of this primary holds a key that the change needs. A pass over the
+    /// present state drops that item.
     Obstructed,
 }
 
@@ -32,7 +32,8 @@ pub(crate) enum RoundOutcome {
 pub(crate) enum Commit {
     /// The primary is written, and every item is in step.
     Closed,
-    /// The primary is written. The rest lost a race and must be reconciled.
+    /// The primary is written. Other work is left, for example because a later write lost a race, so the primary must
+    /// be reconciled.
     Committed,
     /// The primary was not written. The pass must observe again.
     Lost,

@@ -1,4 +1,4 @@
-//! The end of a pass: it queues what follows, then closes the footprint.
+//! The end of a pass: it queues messages for later work, then closes the footprint.
 
 use crate::execute::Failure;
 use crate::protocol::conflicts;
@@ -32,12 +32,13 @@ impl Pass<'_> {
                 .collect(),
             ..Outbox::default()
         };
-        // A recheck of an earlier round does not suffice, because the unanswered write may be later.
+        // A recheck that an earlier round queued does not suffice, because the unanswered write of the footprint may
+        // have been sent later.
         outbox.send(&self.scope, &mut RunRechecks::default()).await
     }
 
-    /// Queues what follows and closes the footprint, once all followers are done. Returns whether nothing is left to
-    /// do.
+    /// Queues messages for later work and closes the footprint, after all followers are done. Returns whether nothing
+    /// is left to do.
     pub(crate) async fn close(
         &mut self,
         applied: &Applied<'_>,

@@ -3,7 +3,7 @@
 //! The transaction is conditional on the primary's ETag, so it also serves as the pass's read of the primary: later
 //! steps rest on the state that was written, not on one that may have changed since.
 //!
-//! [`record_outcomes`] is for all writes of items, also of a pass that does not write the primary.
+//! [`record_outcomes`] serves all writes of items, even if the pass does not write the primary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,8 +53,9 @@ impl<'c> PreparedChange<'c> {
     }
 }
 
-/// Writes the primary after its `values`, together with as much of an announced plan as fits. `Err` has the outcome if
-/// the primary was not written.
+/// Writes the primary, together with as many items of the announced plan as fit into its transaction. `values` has the
+/// versions of the large values that were uploaded before. The inner `Err` has the outcome if the primary was not
+/// written.
 pub(crate) async fn write(
     scope: &Scope<'_>,
     mut run: RunState<'_>,
@@ -65,7 +66,7 @@ pub(crate) async fn write(
     let uploaded: Vec<ItemAddress> = values.keys().cloned().collect();
     let ended = write_after_values(scope, &mut run, change, plan, values).await;
     if !matches!(ended, Ok(Ok(_))) {
-        // A pass that looked before they were uploaded may have removed them from the footprint.
+        // Another pass that looked before the values were uploaded may have removed them from the footprint.
         run.touched.extend(uploaded);
     }
     ended
@@ -158,8 +159,8 @@ pub(crate) async fn write_alone(
     }
 }
 
-/// The outcome of a commit whose footprint is closed, or that needs none. Range overlays on an entity are read once it
-/// exists, so a receiving primary must still be reconciled.
+/// The outcome of a commit whose footprint is closed, or that needs no footprint. Range overlays on an entity are read
+/// only once the entity exists, so a primary in the range of an overlay must still be reconciled.
 pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
     if scope.receives() && change.result().is_some() {
         Commit::Committed
@@ -201,7 +202,8 @@ pub(crate) async fn upload(
     record_outcomes(ended, run)
 }
 
-/// Records the outcomes of operations on items. Returns the versions written, or `None` if a race was lost.
+/// Records the outcomes of operations on items. Returns the new versions of the written items, or `None` if a race was
+/// lost.
 pub(crate) fn record_outcomes(
     ended: Vec<items::Ended<'_>>,
     run: &mut RunState<'_>,
@@ -233,8 +235,8 @@ pub(crate) fn record_outcomes(
     }
 }
 
-/// The outcome of a commit that must not begin: another holder has the key of an item that is written before the
-/// primary or with it, or a pointer leads to a blob that was not seen.
+/// The outcome of a commit that must not begin. Either another holder has the key of an item that is written before the
+/// primary or with it, or the primary would point to a blob that was not seen. `None` if the commit may begin.
 pub(crate) fn blocked(
     scope: &Scope<'_>,
     seen: &Observation,

@@ -1,8 +1,9 @@
-//! Key conflicts: another primary holds a key that this one derives.
+//! Key conflicts: another primary holds a key that this primary derives.
 //!
-//! Two primaries can derive the same key if it lacks a part of the primary's key. The row names its owner. An owner
-//! that no longer derives the key is reconciled first. An owner that still derives it keeps the key and records the
-//! contender (`contenders`). It queues the contender's sync when it gives the key up.
+//! Two primaries can derive the same key if the keys of a view lack a part of the primary's key. The row at the key
+//! names its owner. An owner that no longer derives the key is reconciled first. An owner that still derives the key
+//! keeps it, and its footprint lists the other primary as a contender (`contenders`). When the owner gives up the key,
+//! the owner queues a sync of the contender.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +53,7 @@ enum TakenKey {
         list: ViewName,
     },
     #[error(
-        "{address} is taken by an old list of view {list}, of a former definition. Give view {} another target or other keys, or its former name and definition. Or remove it, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare it again",
+        "{address} is taken by an old list of view {list}, of a former definition. Give view {} another target or other keys, or its former name and definition. Or remove the view, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare the view again",
         .address.view
     )]
     ByFormerList {
@@ -62,13 +63,12 @@ enum TakenKey {
     #[error("{address} is taken by a {} that evenkeel did not write. Delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
     #[error(
-        "{address} would be set on a copy, which its own view overwrites. Set them on an entity of your own, or let that view copy them"
+        "{address} would be set on a copy, whose own view overwrites such properties. Set the properties on an entity that is not a copy, or let the view of the copy include them"
     )]
     OnCopy { address: ItemAddress },
 }
 
-/// Every key is kept by its holder, and nothing else failed. A retry changes nothing until one of the primaries
-/// changes.
+/// The job failed only because other holders keep its keys. A retry fails again until one of the primaries changes.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub(crate) struct KeysTaken(Vec<TakenKey>);
@@ -101,8 +101,9 @@ impl TakenKey {
         }
     }
 
-    /// Whether the key stays taken until its holder changes, so that a retry fails in the same way. A list may go with
-    /// its last member, even during the walk that met it.
+    /// Whether the key stays taken until its holder changes, so that a retry fails in the same way. This does not hold
+    /// for a list, because a list disappears with its last member, perhaps even during the walk that found the
+    /// conflict.
     const fn is_kept(&self) -> bool {
         matches!(
             self,
@@ -121,7 +122,8 @@ impl TakenKey {
                 Self::ByList { address, list }
             }
             ViewStatus::Known => Self::ByMovedList { address, list },
-            // The job may fail, because a worker whose catalog is no longer the recorded one poisons nothing.
+            // The job may fail. If the list is of a newer catalog, this worker's catalog is no longer the recorded one,
+            // and such a worker moves no job to the poison queue.
             ViewStatus::Newer => Self::ByUnknownList { address, list },
         }
     }
@@ -152,13 +154,13 @@ fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
 pub(crate) struct ConflictTracker {
     /// Items to look at before the primary is read.
     pub(crate) touched: BTreeSet<ItemAddress>,
-    /// Other owners' items at keys that this run wants, which their owners' footprints did not list.
+    /// Items of other owners at keys that this run wants, if the footprints of these owners did not list them.
     pub(crate) unlisted: BTreeSet<ItemAddress>,
     /// How often each holder of a key was brought in step to free it.
     attempts: BTreeMap<(ItemAddress, Primary), u8>,
-    /// The next round begins without a pause, because nothing competed with this one for its primary. It closed, found
-    /// items that must be looked at first, brought holders in step, or only failed to add a contender to a holder's
-    /// footprint.
+    /// The next round begins without a pause, because no other run competed with this round for the primary. This round
+    /// has closed, has found items that must be looked at first, has brought holders in step, or has only failed to add
+    /// a contender to a holder's footprint.
     pub(crate) begin_at_once: bool,
 }
 
@@ -175,8 +177,8 @@ impl ConflictTracker {
         }
     }
 
-    /// The round was lost. The next one also looks at what this one wrote, because a pass that looked before that may
-    /// have removed it from the footprint.
+    /// Makes the next round look at the items that this lost round wrote or dropped. A pass that looked before these
+    /// writes may have removed the items from the footprint.
     pub(crate) fn observe_again(&mut self, plan: &Plan) {
         self.touched.extend(plan.touched().cloned());
     }
@@ -188,21 +190,21 @@ enum EnlistOutcome {
     Done,
     /// The holder's footprint does not list the item.
     Unlisted,
-    /// Another writer was faster, or the outcome is unknown.
+    /// Another writer was faster, or the write got no answer.
     Lost,
 }
 
 pub(crate) enum Resolution {
-    /// The round goes on. Keys that are still taken stay taken.
+    /// The round goes on. Taken keys stay with their holders.
     Clear,
     /// The contender could not be added to each holder's footprint. The next round tries again.
     NewRound,
-    /// Passes over these holders, then another round.
+    /// Passes over these holders run first. Then another round begins.
     Holders(Vec<Child>),
 }
 
 /// Resolves key conflicts. An owner that no longer wants its key is brought in step first, and the round begins anew.
-/// The footprint of any other owner gets the contender. Conflicts that remain are final.
+/// Any other owner keeps its key, and the contender is added to its footprint. Conflicts that remain are final.
 pub(crate) async fn resolve(
     scope: &Scope<'_>,
     tracker: &mut ConflictTracker,
@@ -254,8 +256,9 @@ pub(crate) async fn resolve(
     })
 }
 
-/// How often a run brings the holder of a key in step. A holder that does not free it, because its own job fails for
-/// good, keeps the key and delays nothing else. The second time is for a row that a late insert brought back.
+/// Maximum number of times that a run brings the holder of a key in step. The second time is for a row that a late
+/// insert brought back. A holder that still does not free the key, because its own job fails permanently, keeps the key
+/// and delays nothing else.
 const fn max_attempts(scope: &Scope<'_>) -> u8 {
     if scope.nested { 1 } else { 2 }
 }
@@ -283,7 +286,8 @@ async fn enlist(
     let Some(row) = row else {
         return Ok(EnlistOutcome::Unlisted);
     };
-    // An unreadable footprint is left to its owner's jobs. Seals do not cover contenders.
+    // If the footprint is unreadable, its owner's jobs report this. The secret is not needed here, because seals do not
+    // cover contenders.
     let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else {
         return Ok(EnlistOutcome::Done);
     };
@@ -313,8 +317,9 @@ async fn enlist(
     }
 }
 
-/// The contenders to sync: those of items that leave the footprint, or that were looked at after they had left it. If a
-/// key already has another holder, they become contenders of that one.
+/// The contenders to sync: contenders of items that leave the footprint with this close, or that were looked at after
+/// they had left the footprint. If another primary already holds the key, the contender is added to that primary's
+/// footprint instead.
 pub(crate) async fn contenders_to_sync(
     scope: &Scope<'_>,
     seen: &Observation,
@@ -354,7 +359,8 @@ pub(crate) async fn contenders_to_sync(
     Ok(waiting)
 }
 
-/// Whether a view of the contender's table can make a row at the item's site. The footprint may be forged.
+/// Whether a view of the contender's table can make a row at the item's site. The footprint that names the contender
+/// may be forged.
 fn may_derive_at(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
     let catalog = &scope.env.catalog;
     let table = item.site.row().map(|(table, _)| TableRef {
@@ -369,7 +375,7 @@ fn may_derive_at(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> 
     })
 }
 
-/// Whether the owner of a key still derives it. An owner that cannot be judged keeps its key.
+/// Whether the owner of a key still derives the key. If this catalog cannot tell, the owner keeps the key.
 async fn still_wants(
     scope: &Scope<'_>,
     owner: &Owner,
@@ -401,8 +407,8 @@ async fn still_wants(
         || desired.items.contains_key(&address.obstacle(&owner.view)))
 }
 
-/// Whether a plan that was carried out leaves nothing to do. Work for the next round is no failure, but keys of other
-/// holders, views that cannot derive, and followers that cannot be synced are.
+/// Whether nothing is left to do after a plan was carried out; `false` if the next round has work. Fails if other
+/// holders keep wanted keys, if a view cannot derive its items, or if a follower could not be synced.
 pub(crate) fn leaves_nothing_to_do(
     scope: &Scope<'_>,
     plan: &Plan,
@@ -420,8 +426,8 @@ pub(crate) fn leaves_nothing_to_do(
     }
 }
 
-/// The digest of the taken keys that the pass is about to fail its job for. A nested pass has none: its job may report
-/// another failure, or none if the pass is over a holder.
+/// The digest of the taken keys for which the pass is about to fail its job. A nested pass has no digest, because its
+/// job may report another failure, or no failure if the pass is over a holder.
 pub(crate) fn taken_keys_digest(
     scope: &Scope<'_>,
     plan: &Plan,
@@ -434,7 +440,7 @@ pub(crate) fn taken_keys_digest(
         .and_then(digest)
 }
 
-/// The digest of the taken keys, if a job fails for them and for nothing else.
+/// The digest of the taken keys, if they are the only reason why a job fails.
 pub(crate) fn digest(failure: &Failure) -> Option<String> {
     let taken = failure.cause.downcast_ref::<KeysTaken>()?;
     Some(hex::encode(&Sha256::digest(taken.to_string())[..8]))

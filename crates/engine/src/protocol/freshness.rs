@@ -1,12 +1,12 @@
-//! How long it takes after a write until everything derived from it is in step.
+//! The time from a write of a primary until its items are in step.
 
 use std::time::Duration;
 
 use crate::protocol::observe::Observation;
 use crate::protocol::scope::Scope;
 
-/// Time from the observed version of the primary until now, by the clock of its table service. `None` if that version
-/// was in step before, or if its time is unknown.
+/// Time since the observed version of the primary was written, by the clock of its table service. `None` if the items
+/// were already in step with that version, or if its time is unknown.
 pub(crate) fn found_after(scope: &Scope<'_>, seen: &Observation) -> Option<Duration> {
     let row = seen
         .row()

@@ -1,8 +1,8 @@
-//! The entity group transaction of a primary and the items in its partition: rows, and whole documents that it shares
-//! with other primaries.
+//! The entity group transaction of a primary and the items in its partition. These items are whole rows, and parts of
+//! documents that several primaries share, for example members of lists.
 //!
-//! A document is written at the ETag at which it was read. If another writer was faster, the transaction fails and the
-//! round begins anew. A list in the source's partition is therefore never seen without the primary that is in it.
+//! A document is written at the ETag that was read. If another writer was faster, the transaction fails and the round
+//! begins anew. A primary and a list in the primary's partition therefore always change together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,20 +17,21 @@ use evenkeel_storage::TableOperation;
 
 /// The part of a plan that is written in the primary's own transaction.
 pub(crate) struct Group<'e> {
-    /// The primary's operations, then those of items.
+    /// The operations on the primary, then the operations on items.
     pub(crate) operations: Vec<TableOperation>,
     pub(crate) own: usize,
-    /// Effects of each operation after the primary's. The write of a document has several.
+    /// For each operation after those on the primary, the items that it changes. A write of a document changes several
+    /// items.
     pub(crate) effects: Vec<Vec<ItemEffect>>,
     bytes: usize,
-    /// The turns of its documents, held until the transaction has ended.
+    /// The turns (locks of this process) on the group's documents, held until the transaction has ended.
     turns: Vec<HeldTurn<'e>>,
 }
 
 pub(crate) struct ItemEffect {
     pub(crate) address: ItemAddress,
     pub(crate) change: ItemChange,
-    /// The new token of a part. A row's ETag comes with the answer.
+    /// The new token, if the item is part of a document. The ETag of a whole row comes with the store's answer.
     pub(crate) token: Option<ETag>,
 }
 
@@ -62,13 +63,13 @@ impl Group<'_> {
     }
 }
 
-/// Upper limit on the bytes of an operation.
+/// Upper limit on the bytes that an operation takes in the request of a transaction.
 pub(crate) fn bytes_of(operation: &TableOperation) -> usize {
     limits::OPERATION_OVERHEAD_BYTES + operation.entity().map_or(0, odata::encoded_len)
 }
 
-/// Groups the primary's operations with as many items of its partition as fit in one transaction. If items of documents
-/// differ from the plan, these items are returned as `Err`.
+/// Groups the primary's operations with as many items of its partition as fit in one transaction. If parts of documents
+/// differ from what the plan expects, the inner `Err` has their addresses.
 pub(crate) async fn group<'e>(
     scope: &Scope<'e>,
     own: Vec<TableOperation>,
@@ -90,15 +91,15 @@ pub(crate) async fn group<'e>(
             .push(*operation);
     }
     let shared: BTreeSet<&Site> = documents.keys().copied().collect();
-    // Turns are taken in the order of the sites, so that two runs that need the same ones never wait for each other.
+    // Turns are taken in the order of the sites, so that two runs that need the same turns cannot deadlock.
     for operations in documents.into_values() {
         let lost = add_document(scope, &mut group, &operations).await?;
         if !lost.is_empty() {
             return Ok(Err(lost));
         }
     }
-    // A row can have the key of a document, for example after a view changed its kind. It is written after the
-    // transaction, which accepts each key once.
+    // A row of the plan can have the key of a document, for example after a view changed its kind. Such a row is
+    // written after the transaction, because a transaction accepts each key once.
     let apart = |address: &ItemAddress| address.part.is_none() && !shared.contains(&address.site);
     for operation in items
         .into_iter()
@@ -118,7 +119,8 @@ pub(crate) async fn group<'e>(
     Ok(Ok(group))
 }
 
-/// Adds the operations on the parts of one document. Returns the items that differ from the plan.
+/// Adds one write for all planned changes to the parts of a document. Returns the items that differ from what the plan
+/// expects.
 async fn add_document<'e>(
     scope: &Scope<'e>,
     group: &mut Group<'e>,

@@ -1,22 +1,24 @@
-//! The protocol: one pass brings the items of one primary in step with it.
+//! The protocol. A *primary* is an entity of a source table. Its *items* are the rows, blobs, list members, properties
+//! and documents that views derive from it. One pass brings the items of one primary in step with the primary.
 //!
 //! ```text
-//!   observe   footprint → items → primary        always in this order
+//!   observe   read footprint → items → primary   always in this order
 //!   plan      (pure)
-//!   announce  the footprint, at its ETag         before anything is created or dropped
-//!   apply     large values and the primary, if it changes; then items: written, then dropped, each under a condition
-//!   close     what follows is queued (`outbox`), then the footprint is written at its ETag
-//!   recheck   later: items that an old request may bring back, and tombstones that have served
+//!   announce  write the footprint, at its ETag   before anything is created or dropped
+//!   apply     write large values and the primary, if it changes; then write items, then drop items, each on a condition
+//!   close     queue messages for later work (`outbox`), then write the footprint at its ETag
+//!   recheck   later: look at items that an old request may bring back, and remove old tombstones
 //! ```
 //!
-//! The footprint is read before the primary, so a later successful write of it never rests on an older state of the
-//! primary. If a write fails its condition, the pass observes again and looks at the items that it touched. A pass that
-//! is dropped at any point leaves its unfinished changes marked in the footprint for the next one.
+//! The footprint is read before the primary. A footprint that is later written at the ETag that was read therefore
+//! never rests on an older state of the primary than the last pass has recorded. If the condition of a write fails, the
+//! pass observes again and looks at the items that it has written or dropped. If a pass is cancelled at any point, its
+//! unfinished changes stay marked in the footprint, and the next pass finishes them.
 //!
-//! Each step is a file. `run` has the stack of open passes, their rounds and their stages, and `footprint` has the
-//! record of a primary's items. The other modules are values and requests of a step.
+//! Each step has its own file. `run` has the stack of open passes, their rounds and their stages. `footprint` has the
+//! record of a primary's items. The other modules have the values and requests of single steps.
 //!
-//! The protocol may name `env` and `items`, but no job. Of the protocol, `items` names only the values of a pass:
+//! The protocol may use `env` and `items`, but no job. The module `items` may use only these modules of the protocol:
 //! `scope`, `change`, `steps`, `footprint`, `actual`, `observed_item` and `unanswered`.
 
 pub(crate) mod actual;

@@ -19,18 +19,18 @@ use evenkeel_model::patterns::Ownership;
 use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
 
-/// Maximum age of the page with which a pass may begin. A part of a walk takes this long.
+/// Maximum age of a page with which a pass may begin: the length of one part of a walk.
 const MAX_PAGE_AGE: Duration = PART;
 
 pub(crate) struct Observation {
     pub(crate) footprint: Footprint,
     pub(crate) etag: Option<ETag>,
-    /// By the store's clock.
+    /// Time of the last write of the footprint, by the store's clock.
     pub(crate) written: Option<EdmDateTime>,
     pub(crate) observed: BTreeMap<ItemAddress, ObservedItem>,
     /// Contents of the properties on other entities that were looked at.
     pub(crate) property_values: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// List members whose row has a count or measure that differs from the list's.
+    /// Members of lists whose row has a count or measure that differs from the list itself.
     pub(crate) behind: BTreeSet<ItemAddress>,
     pub(crate) primary: PrimaryRead,
     pub(crate) rows: Rows,
@@ -52,7 +52,7 @@ impl PrimaryRead {
         }
     }
 
-    /// The row, if a view of any table derives it. No job writes or deletes such a row.
+    /// The row, if a view of any table derives it. No job writes or deletes such a row as a primary.
     pub(crate) fn derived(&self) -> Option<&Row> {
         match self {
             Self::Absent => None,
@@ -90,8 +90,8 @@ impl Observation {
             .filter(|address| !self.observed.contains_key(address))
     }
 
-    /// Items that belong to other owners, although the footprint lists them at their present versions. A worker never writes such
-    /// a footprint, so another program wrote it.
+    /// Items that belong to other owners, although the footprint lists them at their present versions. A worker never
+    /// writes such a footprint, so another program wrote it.
     fn borrowed(&self, primary: &Primary) -> Vec<ItemAddress> {
         let borrowed = self.footprint.sealed_items().filter(|(address, entry)| {
             self.observed
@@ -108,15 +108,14 @@ impl Observation {
         }
     }
 
-    /// Whether no primary ever existed here: the row is derived from one primary of its own table, and its key has no
-    /// footprint. The row of a list does not count, because a footprint of its key may be left over.
+    /// Whether no primary ever existed at this key: the row is derived from one primary of its own table, and the key
+    /// has no footprint. The row of a list does not count, because a footprint of the list's key may be left over.
     pub(crate) fn is_derived_alone(&self) -> bool {
         self.etag.is_none()
             && matches!(&self.primary, PrimaryRead::Derived(row) if Owner::of(&row.entity).is_some())
     }
 }
 
-/// Observes in the order that the protocol requires: footprint, items, primary.
 pub(crate) async fn observe(
     scope: &Scope<'_>,
     reads: ItemReads,
@@ -146,8 +145,8 @@ async fn read_secret_for(scope: &Scope<'_>) {
     }
 }
 
-/// Looks at `touched`, at announced items, at keys with a pending takeover, at items that a former definition of a view may have made,
-/// and at every item if `reads` is `All`.
+/// Looks at `touched`, at announced items, at keys with a pending takeover, at items that a former definition of a view
+/// may have made, and at every item if `reads` is `All`.
 async fn look(
     scope: &Scope<'_>,
     reads: ItemReads,
@@ -202,11 +201,12 @@ async fn look(
     Ok(())
 }
 
-/// A primary and its footprint, which a walk has read page by page. The footprints were read before the primaries were requested.
+/// A primary and its footprint, as a walk has read them in a page. The footprints of a page were read before its
+/// primaries were requested.
 #[derive(Clone)]
 pub(crate) struct ReadAhead {
-    /// `None` if there is no footprint, or if the range query did not return it. If a footprint does exist, the announcement's
-    /// insert conflicts with it.
+    /// `None` if there is no footprint, or if the range query did not return it. If a footprint does exist, the
+    /// announcement's insert conflicts with it.
     pub(crate) footprint: Option<Row>,
     pub(crate) row: Row,
     pub(crate) at: ReadTime,
@@ -227,20 +227,20 @@ impl ReadTime {
         }
     }
 
-    /// Whether a pass may still begin with the page. It must end within `job_timeout` after the page was read, as if it had
-    /// observed by itself. Waits after the read would not count towards that timeout, and commands have no timeout at all.
+    /// Whether a pass may still begin with the page. The pass must end within `job_timeout` after the page was read, as
+    /// if it had observed by itself. The page is also too old if the run has waited for other runs since the read,
+    /// because such waits do not count towards the timeout. Commands have no timeout at all.
     fn holds(self, env: &Env) -> bool {
         env.clock.monotonic().saturating_sub(self.monotonic) <= MAX_PAGE_AGE
             && waited() == self.waited
     }
 }
 
-/// Returns the observation that a page yields, if it can replace the pass's own observation. Otherwise the pass must observe by
-/// itself.
+/// Returns the observation that a page yields, or `None` if the pass must observe by itself.
 ///
-/// The items are looked at after the primary was read. Each must therefore be at the version that its footprint listed
-/// before, which shows that it was at that version all the time. Any other version may have been written meanwhile from
-/// a newer state of the primary, and this pass would overwrite it.
+/// The items are looked at after the primary was read. Each of these items must therefore be at the version that the
+/// footprint listed before, which shows that the item did not change in between. Any other version may have been
+/// written meanwhile from a newer state of the primary, and this pass would overwrite it.
 pub(crate) async fn from_page(
     scope: &Scope<'_>,
     reads: ItemReads,
@@ -260,7 +260,7 @@ pub(crate) async fn from_page(
         return Ok(Some(seen));
     };
     let secret = scope.env.secret.get();
-    // The pass reads an unreadable footprint again and reports why.
+    // If the footprint is unreadable, the pass reads it again and reports the reason.
     let Ok(footprint) = Footprint::decode(&scope.primary, &row.entity, secret) else {
         return Ok(None);
     };

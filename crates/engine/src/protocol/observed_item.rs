@@ -1,4 +1,4 @@
-//! How the content at an item's address relates to the primary.
+//! What a look found at an item's address, and how that relates to the primary.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,14 @@ pub(crate) enum ObservedItem {
     /// The entity that should have the properties does not exist.
     NoParent,
     Foreign {
-        /// Its ETag or token; `None` if it cannot be overwritten.
+        /// ETag or token of the content; `None` if the content cannot be overwritten.
         etag: Option<ETag>,
-        /// Its owner; `None` if evenkeel did not write it, or if it is a list, which has many owners.
+        /// Owner of the content; `None` if evenkeel did not write it, or if it is a list, which has many owners.
         owner: Option<Owner>,
         list: Option<ViewName>,
     },
-    /// A document of a sink that some pass announced to write. An old request may still change it, so its content
-    /// proves nothing now.
+    /// A document of a sink for which some pass has announced a write. An old request may still change the document, so
+    /// its present content proves nothing.
     Indeterminate,
     Content(SinkDocument),
 }
@@ -36,8 +36,8 @@ impl ObservedItem {
         matches!(self, Self::Foreign { owner: Some(owner), .. } if owner.primary == *another)
     }
 
-    /// Whether it is another owner's item at the version that this primary's footprint lists. No worker lists such an
-    /// item.
+    /// Whether the item belongs to another owner, and is at the version that this primary's footprint lists. No worker
+    /// lists such an item.
     pub(crate) fn is_borrowed(&self, listed: &Entry, primary: &Primary) -> bool {
         let Self::Foreign { etag, owner, .. } = self else {
             return false;
@@ -47,8 +47,8 @@ impl ObservedItem {
     }
 }
 
-/// Whether a pending takeover can be forgotten: no late request can bring it any more, or its former holder has lost it and
-/// gets a sync.
+/// Whether a pending takeover can be forgotten, either because no late request can complete it any more, or because its
+/// former holder has lost the key and gets a sync.
 pub(crate) fn has_forgettable(
     footprint: &Footprint,
     observed: &BTreeMap<ItemAddress, ObservedItem>,
@@ -85,7 +85,8 @@ pub(crate) fn of_blob(primary: &Primary, blob: Option<BlobProperties>) -> Observ
         return ObservedItem::Absent;
     };
     match Owner::of_blob(&blob.metadata) {
-        // The blob's name determines the rest, so a renamed view finds its values again.
+        // The view is not compared, because the blob's name determines the rest. A renamed view therefore finds its
+        // values again.
         Some(owner) if owner.primary == *primary => ObservedItem::Owned(blob.etag),
         owner => ObservedItem::Foreign {
             etag: Some(blob.etag),
@@ -95,8 +96,8 @@ pub(crate) fn of_blob(primary: &Primary, blob: Option<BlobProperties>) -> Observ
     }
 }
 
-/// Members and properties belong to the primary that they name. `owner` and `list` are those of the document, if it has
-/// them.
+/// How a part of a document relates to the primary. Members and properties name the primary to which they belong.
+/// `owner` and `list` are those of the whole document, if it has them.
 pub(crate) fn of_part(
     address: &ItemAddress,
     primary: &Primary,
@@ -105,7 +106,7 @@ pub(crate) fn of_part(
     list: Option<&ViewName>,
 ) -> ObservedItem {
     match found {
-        // A copy is written as a whole, which would remove the properties.
+        // The entity is a copy, which its own view writes as a whole. Such a write would remove the properties.
         SiteContent::Absent if address.part == Some(Part::Properties) && owner.is_some() => {
             ObservedItem::Foreign {
                 etag: None,

@@ -1,5 +1,5 @@
-//! The messages that a pass queues before it ends. Until the footprint is closed, a crash makes the next pass queue
-//! them again, and a duplicate does no harm. Afterwards no pass would know of them.
+//! The messages that a pass queues before it closes the footprint. After a crash before the close, the next pass queues
+//! them again, and duplicates do no harm. After the close no pass would know of them.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Queues everything, in this order. A recheck is not queued if one in `queued` suffices.
+    /// Queues carries, rechecks and syncs, in this order. A recheck is not queued if a recheck in `queued` suffices.
     pub(crate) async fn send(
         self,
         scope: &Scope<'_>,

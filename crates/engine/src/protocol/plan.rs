@@ -1,9 +1,9 @@
 //! The plan of a pass, a pure function of its observation.
 //!
 //! A plan has the announcement, the items to write with their conditions, the items to drop, and the keys that other
-//! primaries hold. `pass` carries it out, unless `conflicts::resolve` asks for passes over holders first,
-//! `commit::blocked` refuses the write of the primary, or an item that the plan leaves as it is turns out to differ
-//! (`items::confirm`).
+//! primaries hold. The module `pass` carries out the plan, unless `conflicts::resolve` asks for passes over holders
+//! first, `commit::blocked` refuses the write of the primary, or `items::confirm` finds a change to an item that the
+//! plan leaves as it is.
 
 use std::collections::BTreeSet;
 
@@ -22,13 +22,14 @@ use evenkeel_model::{ETag, ItemAddress};
 pub(crate) enum Decision {
     /// Nothing is to be done, not even a close.
     Settled,
-    /// Look at these items before anything is written. The round begins anew.
+    /// The pass must look at these items before it writes anything. The round begins anew.
     LookFirst(BTreeSet<ItemAddress>),
     Do(Box<Plan>),
 }
 
-/// Decides what a pass does. Items in `requested` are not requested again: an item of a newer catalog is never looked
-/// at, so the rounds would never end. The announcement has a new mark for each range that needs a carry.
+/// Decides what a pass does. Looks that were requested before (`requested`) are not requested again. Otherwise the
+/// rounds would never end, because items of a newer catalog are never looked at. The announcement has a new mark for
+/// each range that needs a carry.
 pub(crate) fn decide(
     input: &PlanInput<'_>,
     requested: &BTreeSet<ItemAddress>,
@@ -55,14 +56,14 @@ pub(crate) fn decide(
 
 fn items_to_look_at(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
     let catalog = input.catalog;
-    // Without a valid seal, rows and blobs in the footprint may be another primary's.
+    // Without a valid seal, rows and blobs in the footprint may belong to another primary.
     let unproven = input
         .footprint
         .sealed_items()
         .map(|(address, _)| address.clone())
         .filter(|address| input.footprint.unproven && !input.observed.contains_key(address));
-    // An old item of this same primary, under another view or of another kind, holds a wanted key. This pass drops it
-    // if the footprint lists it. Otherwise it must be looked at first.
+    // An old item of this same primary, under another view or of another kind, holds a wanted key. This pass drops the
+    // old item if the footprint lists it. Otherwise the pass must look at it first.
     let own = plan.taken.iter().filter_map(|taken| {
         let owner = taken.owner.as_ref()?;
         let own = taken.address.obstacle(&owner.view);
@@ -99,7 +100,7 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
         .writes
         .iter()
         .any(|write| write.is_announced() || !actual.own.contains_key(&write.address));
-    // A range is marked before its carry is queued.
+    // The announcement marks a range before the carry of the range is queued.
     let tells = plan
         .changed()
         .any(|address| overlay_range(address).is_some());
@@ -133,13 +134,14 @@ fn write_wanted(actual: &Actual<'_>, plan: &mut Plan, same_state: bool) {
         }
         let entry = actual.own.get(address).copied();
         match actual.look(address) {
-            // Only a run that has the content can create it.
+            // Only a run that has the content can create the large value.
             ObservedItem::Absent
                 if item.content.needs_supplied_content() && !supplied.contains_key(address) =>
             {
                 plan.waiting.push(address.clone());
             }
-            // Its entity did not exist at the last close. Nothing is announced before it exists.
+            // The entity for these properties did not exist at the last close. Nothing is announced before the entity
+            // exists.
             ObservedItem::Absent
                 if actual.has_waiting_properties()
                     && item.content.is_on_foreign_entity()
@@ -222,8 +224,8 @@ fn drop_unwanted(actual: &Actual<'_>, plan: &mut Plan) {
                 ) if listed => {
                     plan.forget.push(address.clone());
                 }
-                // It was not looked at, or it is a document that an old write may still change. It stays listed as it
-                // is.
+                // The item was not looked at, or is a document that an old write may still change. Its entry stays as
+                // it is.
                 Some(
                     ObservedItem::Absent
                     | ObservedItem::NoParent
@@ -234,8 +236,9 @@ fn drop_unwanted(actual: &Actual<'_>, plan: &mut Plan) {
                 | None => {}
             }
         } else if !address.site.is_conditional() {
-            // A write to the same key replaces the item. A delete has no condition and is sent even if no item was
-            // seen, because the absence seen may be out of date.
+            // A document of a sink has no ETag. If another item is written at the same key, that write replaces the
+            // document. Otherwise the document is deleted without a condition, even if a look found nothing, because an
+            // old write may have arrived since.
             if !desired.keys().any(|other| place(other) == place(address)) {
                 plan.drops.push((
                     address.clone(),
@@ -269,7 +272,7 @@ fn drop_unwanted(actual: &Actual<'_>, plan: &mut Plan) {
     }
 }
 
-/// Whether an item is at the version and generation that a pass over the same state of the primary left.
+/// Whether an item still has the version and generation that a pass over the same state of the primary has recorded.
 fn is_unchanged(entry: Option<&Entry>, etag: &ETag, item: &Item) -> bool {
     entry.is_some_and(|entry| {
         !entry.changing && entry.generation == item.generation && entry.etag.as_ref() == Some(etag)

@@ -36,11 +36,11 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) source: &'a TableRef,
     pub(crate) primary: &'a Primary,
     pub(crate) footprint: &'a Footprint,
-    /// Looks taken before the primary was read.
+    /// What the looks at items found before the primary was read.
     pub(crate) observed: &'a BTreeMap<ItemAddress, ObservedItem>,
     /// Contents of the properties on other entities that were looked at.
     pub(crate) property_values: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// List members whose row has a count or measure that differs from the list's.
+    /// Members of lists whose row has a count or measure that differs from the list itself.
     pub(crate) behind: &'a BTreeSet<ItemAddress>,
     pub(crate) state: Presence,
     pub(crate) desired: &'a BTreeMap<ItemAddress, Item>,
@@ -56,7 +56,8 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) now: Timestamp,
     pub(crate) taint_for: SignedDuration,
     pub(crate) writes: bool,
-    /// A view of the same table derives the row, and its key has no footprint: no primary was ever stored there.
+    /// A view derives the row within its own table, and the row's key has no footprint, so no primary was ever stored
+    /// there.
     pub(crate) is_derived_alone: bool,
     /// Large values that the stored primary already points to, if the run is about to write it.
     pub(crate) pointed_to: BTreeSet<Site>,
@@ -102,7 +103,7 @@ impl<'a> PlanInput<'a> {
         self.state == Presence::Present(None)
     }
 
-    /// Whether a pass has closed at this very state, by any catalog.
+    /// Whether a pass with any catalog has closed at this very state of the primary.
     pub(crate) fn is_closed(&self) -> bool {
         match (&self.state, &self.footprint.settled) {
             (
@@ -113,13 +114,14 @@ impl<'a> PlanInput<'a> {
         }
     }
 
-    /// Whether another run, or a request of this one, may still write the primary that was announced.
+    /// Whether an announced write of the primary may still arrive, from another run or from an unanswered request of
+    /// this run.
     pub(crate) fn is_in_flight(&self) -> bool {
         self.disturbed || self.footprint.is_tainted(self.now)
     }
 
-    /// Whether another program changed properties on another entity, or the count or a measure of a list, without a new
-    /// token.
+    /// Whether another program has changed properties on another entity, or the count or a measure of a list, without
+    /// writing a new token.
     pub(crate) fn is_overwritten(&self, address: &ItemAddress) -> bool {
         if self.behind.contains(address) {
             return true;
@@ -133,7 +135,7 @@ impl<'a> PlanInput<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an item of view {view} has generation {found}, but this worker's catalog has generation {known}. Give this worker the newer catalog, or run `evenkeel migrate up` if there is none"
+    "an item of view {view} has generation {found}, but this worker's catalog has generation {known}. Give this worker the newer catalog, or run `evenkeel migrate up` if there is no newer catalog"
 )]
 pub struct OutdatedCatalog {
     pub view: ViewName,
@@ -164,7 +166,7 @@ pub(crate) fn is_unknown(catalog: &Catalog, address: &ItemAddress, entry: &Entry
     matches!(status(catalog, address, entry), Ok(ViewStatus::Newer))
 }
 
-/// The listed items that this catalog may judge: all but those of views that it does not know.
+/// The listed items, without those of views that this catalog does not know.
 pub(crate) fn own_items<'a>(
     catalog: &'a Catalog,
     footprint: &'a Footprint,

@@ -34,7 +34,8 @@ pub(crate) struct StoredPrimary {
     pub(crate) rows: Rows,
 }
 
-/// Reads a primary. With `leftovers`, it also reads rows that are in the way of new ones.
+/// Reads a primary. With `leftovers`, also reads rows that the first row does not list and that may be in the way of
+/// new rows.
 pub(crate) async fn read_primary(
     env: &Env,
     source: &TableRef,
@@ -63,7 +64,7 @@ pub(crate) async fn read_primary(
         .as_ref()
         .is_some_and(|row| row.entity.get(wide::ROWS_PROPERTY).is_some())
     {
-        // Another worker may know the newer catalog.
+        // The failure is transient, because another worker may have a newer catalog.
         let class = FailureClass::Transient { retry_after: None };
         return Err(Failure::new(class, step(), NotWide(source.table.clone())));
     }
@@ -73,7 +74,7 @@ pub(crate) async fn read_primary(
     })
 }
 
-/// Refuses the key of a further row of a wide entity.
+/// Refuses a key that only a further row of a wide entity can have.
 pub(crate) fn check_key(env: &Env, source: &TableRef, key: &EntityKey) -> Result<(), Failure> {
     if env.catalog.wide.contains(source) {
         wide::check_first(&key.rk)
@@ -82,8 +83,8 @@ pub(crate) fn check_key(env: &Env, source: &TableRef, key: &EntityKey) -> Result
     Ok(())
 }
 
-/// The operations that write `change` over the rows that were read, the first row's before the others. They are checked
-/// against every limit.
+/// The operations that write `change` over the rows that were read, beginning with the first row. The entity is checked
+/// against every limit of the service.
 pub(crate) fn operations(
     scope: &Scope<'_>,
     rows: &Rows,
@@ -106,7 +107,8 @@ fn planned(
 ) -> Result<Vec<TableOperation>, Failure> {
     let step = || format!("writing the primary {}", scope.primary);
     if scope.document.is_some() {
-        // A document can hold any entity that a row can, and is not part of a transaction.
+        // The primary is an archived document. A document can hold any entity that a row can, and is not part of a
+        // transaction.
         return Ok(Vec::new());
     }
     let plain = change.operation();
@@ -133,7 +135,7 @@ fn planned(
     }
 }
 
-/// Deletes the rows of a wide primary whose first row is gone; `Closed` if there are none.
+/// Deletes the remaining rows of a wide primary whose first row is gone. Returns `Closed` if there are none.
 pub(crate) async fn delete_leftovers(scope: &Scope<'_>, rows: &Rows) -> Result<Commit, Failure> {
     let operations = rows.leftover_deletions();
     if operations.is_empty() {

@@ -1,4 +1,4 @@
-//! Messages that jobs queue in the account of their delivery: further jobs, and rechecks.
+//! Messages that a job puts into queues of the account from which the job was received: further jobs, and rechecks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,14 +17,15 @@ use evenkeel_model::job::{BATCH_KEYS, ItemReads, Packer, Primary};
 use evenkeel_model::{ItemAddress, QueueName, body, limits};
 use evenkeel_storage::{QueueStore, Ttl};
 
-/// Maximum time between the queueing of a recheck and the write of its tombstone: the close follows the queueing, possibly a
-/// round later, and by another service's clock. So every recheck is due this much later than `recheck_after`.
+/// Maximum time between the queueing of a recheck and the write of its tombstone. The close follows the queueing,
+/// possibly one round later, and another service's clock gives the time of the close. So every recheck is due this much
+/// later than `recheck_after`.
 pub(crate) const SERVED_MARGIN: Duration = Duration::from_secs(90);
-/// Time during which later rounds of a run use a recheck that the run has already queued.
+/// Time during which a queued recheck also serves later rounds of the same run.
 const RECHECK_REUSE: Duration = Duration::from_secs(30);
 
-/// Maximum number of times that the delay of consecutive rechecks doubles. The longest delay is 32 times the first, but no longer
-/// than a queue can hide a message.
+/// Maximum number of times that the delay of consecutive rechecks doubles. The longest delay is 32 times the first, but
+/// no longer than a queue can hide a message.
 const MAX_DOUBLINGS: u32 = 5;
 
 fn delay_of(recheck_after: Duration, chained: u32) -> Duration {
@@ -42,8 +43,8 @@ pub(crate) fn tombstone_stays(recheck_after: Duration) -> Duration {
     delay_of(recheck_after, 1) + SERVED_MARGIN
 }
 
-/// The delay of a recheck of spared values. It ends after the taint, because an earlier recheck would spare the values again and
-/// leave them to a recheck with twice the delay.
+/// The delay of a recheck of spared values. The recheck becomes visible after the taint has ended, because an earlier
+/// recheck would spare the values again and leave them to a recheck with twice the delay.
 fn delay_of_spared(recheck_after: Duration, taint: Duration) -> Duration {
     let delay = delay_of(recheck_after, 0).max(taint + SERVED_MARGIN);
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
@@ -80,8 +81,8 @@ impl RecheckRequest {
 }
 
 impl RunRechecks {
-    /// Queues a recheck, unless one of an earlier round suffices. `taken_keys` is the digest of the taken keys that the run
-    /// is about to fail for.
+    /// Queues a recheck, unless a recheck of an earlier round suffices. `taken_keys` is the digest of the taken keys
+    /// for which the run is about to fail.
     pub(crate) async fn queue(
         &mut self,
         scope: &Scope<'_>,
@@ -143,7 +144,7 @@ impl RunRechecks {
     }
 }
 
-/// Queues a job, as JSON. `what` is the step of a failure.
+/// Queues a job, given as JSON text. `what` describes the step in a failure.
 pub(crate) async fn queue(
     env: &Env,
     queue: &QueueName,
@@ -161,8 +162,8 @@ pub(crate) async fn queue(
     put.map(|_| ()).map_err(|error| storage(what(), error))
 }
 
-/// Queues syncs of primaries, in as few messages as possible. A primary that cannot be brought in step ends in the
-/// poison queue by itself, with its own reason, and delays no other.
+/// Queues syncs of primaries, in as few messages as possible. A primary that cannot be brought in step is moved to the
+/// poison queue alone, with its own reason, and delays no other primary.
 pub(crate) async fn queue_syncs(
     env: &Env,
     primaries: &BTreeSet<Primary>,
@@ -225,7 +226,7 @@ fn recheck_queues<'e>(
 }
 
 /// Queues rechecks that become visible after `recheck_after` and the margin for the close. Each consecutive recheck
-/// doubles the delay. `taken_keys` is the digest of the taken keys that the run fails for.
+/// doubles the delay. `taken_keys` is the digest of the taken keys for which the run fails.
 pub(crate) async fn queue_recheck(
     scope: &Scope<'_>,
     items: &[ItemAddress],
@@ -272,7 +273,7 @@ pub(crate) async fn queue_whole_recheck(
     }
 }
 
-/// The items of each recheck message. Without items there is one message.
+/// Splits items into the lists of single recheck messages. Without items, there is one message with an empty list.
 fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
     let mut messages: Vec<Vec<ItemAddress>> = vec![Vec::new()];
     let mut room = RECHECK_ITEMS_BYTES;

@@ -1,14 +1,16 @@
-//! Range overlays on a primary: a pass applies the claims of other entities before it derives.
+//! Range overlays on a primary. An entity can *claim* to set properties on all entities of a key range. A pass over an
+//! entity of the range applies these claims before it derives items.
 //!
 //! ```text
-//!   read the primary ──▶ read the claims on it ──▶ write it at the ETag that was read, if a claim changes it
+//!   read the primary ──▶ read the claims on it ──▶ write the primary at its ETag, if a claim changes it
 //! ```
 //!
-//! The claims are read after the primary. A claim that changes later is carried to every entity that exists by then,
-//! and a claim that existed before is read here. So no entity is missed between its own pass and the carry.
+//! The claims are read after the primary. A claim that was written before is therefore read here. The carry of a claim
+//! that is written later visits every entity that exists by then. So no entity is missed between its own pass and the
+//! carry.
 //!
-//! A worker that was suspended may bring back a claim that its entity has dropped. That entity's footprint no longer
-//! lists the claim, so no claim is applied before the footprint was read.
+//! A worker that was suspended may write a claim that its entity has dropped meanwhile. The footprint of that entity no
+//! longer lists the claim. So before a claim is applied, that footprint is read.
 
 use std::collections::BTreeSet;
 
@@ -68,8 +70,8 @@ pub(crate) async fn claims_on(
         .collect())
 }
 
-/// Keeps the claims that the footprints of their entities list. If a footprint cannot be read, its claims are kept; a
-/// pass over its own entity reports the reason.
+/// Removes claims that the footprint of their entity does not list. If a footprint is unreadable, the claims of its
+/// entity are kept. A pass over that entity reports the reason.
 pub(crate) async fn listed(
     env: &Env,
     view: &View,
@@ -102,8 +104,8 @@ pub(crate) async fn listed(
     Ok(claims)
 }
 
-/// Reduces a claim to the properties that its view sets, because it may be forged or be of a former definition. `None`
-/// if nothing remains.
+/// Reduces a claim to the properties that its view sets, because the claim may be forged or come from a former
+/// definition of the view. `None` if nothing remains.
 fn within_its_view(env: &Env, view: &ViewName, mut claim: Claim) -> Option<Claim> {
     let (_, set) = env.catalog.views.get(view)?.set_properties()?;
     let set: BTreeSet<&String> = set.keys().collect();
@@ -135,12 +137,12 @@ pub(crate) fn received(
     })
 }
 
-/// The primary with all claims applied, and the views that change it; `None` if it is up to date.
+/// The primary with all claims applied, and the views whose claims change it. `None` if no claim changes it.
 pub(crate) async fn with_overlays(
     scope: &Scope<'_>,
     row: Option<&Row>,
 ) -> Result<Option<(Entity, Vec<ViewName>)>, Failure> {
-    // Only their owners write rows that are derived from others.
+    // A derived row is written only by passes over the primary that owns it.
     let Some(row) = row.filter(|row| scope.receives() && row.entity.get(VIEW_PROPERTY).is_none())
     else {
         return Ok(None);
@@ -170,7 +172,7 @@ pub(crate) async fn with_overlays(
     Ok((!differ.is_empty()).then_some((entity, differ)))
 }
 
-/// Writes the primary with the claims applied, also into the observation. Returns the changes, or `None` if a race was
+/// Applies the claims to the primary, in the store and in the observation. Returns the changes, or `None` if a race was
 /// lost.
 pub(crate) async fn receive(
     scope: &Scope<'_>,

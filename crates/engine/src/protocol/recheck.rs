@@ -1,13 +1,15 @@
 //! Rechecks. A pass queues one if
 //!
 //! - it dropped something that an old insert may bring back;
-//! - it wrote to a sink over which an old write may still arrive;
+//! - it wrote a document of a sink, which an old write may still overwrite;
 //! - another pass or an unanswered write disturbed it, so that an old write of the primary may still arrive;
-//! - a write of its footprint got no answer, and nothing is written after it;
-//! - the primary is gone, because its empty footprint (a tombstone) stays until no pass can still hold the old state.
+//! - a write of its footprint got no answer, and the pass writes nothing after it;
+//! - the primary is gone: its empty footprint (a tombstone) stays until no pass can still hold the old state, and a
+//!   recheck removes it.
 //!
-//! A job also queues one if it was delivered before and may have written nothing, or if it is given up
-//! (`jobs::queue_rechecks_of`), and so do some jobs whose earlier delivery may still write (`queue_whole_recheck`).
+//! A job also queues a recheck if its message was delivered before and the job may have written nothing, or if the job
+//! is given up (`jobs::queue_rechecks_of`). Some jobs queue one because an earlier delivery may still write
+//! (`queue_whole_recheck`).
 
 use jiff::Timestamp;
 
@@ -25,8 +27,8 @@ use crate::protocol::scope::Scope;
 use evenkeel_model::ETag;
 use evenkeel_storage::{IfMatch, TableOperation};
 
-/// Runs a recheck: looks at items again, and removes a tombstone that has served its time. A redelivered recheck that
-/// writes nothing queues another one, unless its run has done so.
+/// Runs a recheck: looks at items again, and removes a tombstone that is old enough. A redelivered recheck that writes
+/// nothing queues another recheck, unless its run has already queued one.
 pub(crate) async fn run(
     mut reconciler: Reconciler<'_>,
     recheck: &Recheck,
@@ -43,7 +45,7 @@ pub(crate) async fn run(
         queue_whole_recheck(reconciler.scope(), taken.as_deref()).await?;
     }
     match looked {
-        // The poison message of the job that queued this recheck reports the same.
+        // The poison message of the job that queued this recheck already reports these taken keys.
         Err(_) if taken.is_some() && taken == recheck.told => Ok(reconciler.take_summary()),
         looked => looked.map(|()| reconciler.take_summary()),
     }
@@ -86,13 +88,13 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
                     }
                     continue;
                 }
-                // The tombstone is younger than this recheck, so the pass that wrote it has queued its own.
+                // The tombstone is younger than this recheck, so the pass that wrote it has queued another recheck.
                 Some(_) if seen.footprint.settled == footprint::Settled::Absent => return Ok(()),
                 Some(_) => {}
             }
         }
-        // A run that created an item does not give way, because the faster pass may have looked before the insert. If
-        // this run went on in any other case, the faster pass's own write would fail.
+        // A run that has created an item goes on, because the faster pass may have looked before the insert. Any other
+        // run gives way, because otherwise the faster pass's own write would fail.
         if reconciler.closes(&seen).await?
             || (reconciler.gives_way() && !reconciler.summary().has_created())
         {
@@ -101,8 +103,8 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Whether a tombstone was last written before, or just after, this recheck was queued. It is then `recheck_after` old
-/// by the services' own clocks.
+/// Whether a tombstone was last written before this recheck was queued, or at most `SERVED_MARGIN` later. The tombstone
+/// is then `recheck_after` old by the services' own clocks.
 fn has_served(scope: &Scope<'_>, seen: &Observation) -> bool {
     let (Some(delivery), Some(written)) = (scope.delivery, seen.written) else {
         return false;

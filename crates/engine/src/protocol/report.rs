@@ -1,4 +1,4 @@
-//! The plan of reconciling a primary now, in readable form.
+//! A readable report of what a pass over a primary would do now.
 
 use std::fmt;
 
@@ -24,8 +24,8 @@ pub struct PlanReport {
     pub delete: Vec<ItemAddress>,
     pub forget: Vec<ItemAddress>,
     pub taken: Vec<TakenItem>,
-    /// Wanted properties whose entities do not exist; a sync sets them once the entities exist. Also blobs that the
-    /// primary points to and that are gone; a `put` of the value brings them back.
+    /// Wanted properties whose entities do not exist; a sync sets them once the entities exist. Also missing blobs to
+    /// which the primary points; a `put` of the value restores them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<ItemAddress>,
     /// Views that cannot derive their items from the primary. Their items stay as they are.
@@ -54,8 +54,8 @@ pub(crate) struct Ahead {
     pub(crate) plan: Plan,
 }
 
-/// Observes as a pass does, and also looks at keys that are not listed yet, so that a key with another holder shows
-/// before anything is written.
+/// Observes as a pass does, and also looks at wanted items that the footprint does not list yet. The plan then shows
+/// keys with other holders before anything is written.
 pub(crate) async fn observe_ahead(reconciler: &mut Reconciler<'_>) -> Result<Observation, Failure> {
     let first = reconciler.observe().await?;
     if !reconciler.scope().has_views() {
@@ -125,7 +125,7 @@ pub(crate) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
         && plan.forget.is_empty()
         && plan.taken.is_empty()
         && plan.announce.is_none();
-    // An absent primary without a footprint needs none, and nothing can be done while an entity is missing.
+    // An absent primary needs no footprint, and properties that wait for a missing entity leave nothing to do.
     let nothing = !reconciler.scope().has_views()
         || ((seen.row().is_none() || !plan.waiting.is_empty()) && idle);
     Ok(PlanReport {

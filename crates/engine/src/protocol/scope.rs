@@ -1,4 +1,4 @@
-//! The scope of a pass: its primary, table, views and stores. Only the memory that it holds for a large row changes
+//! The scope of a pass: its primary, table, views and stores. Only the memory that it reserves for a large row changes
 //! during a run.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,11 +35,12 @@ pub(crate) struct PassOptions<'e> {
     pub(crate) said: ClaimReading,
     /// Items to look at from the first round on, even if the footprint does not list them.
     pub(crate) met: BTreeSet<ItemAddress>,
-    /// Number of consecutive rechecks before those that the pass queues; 0 unless a recheck runs it.
+    /// Number of consecutive rechecks that led to this pass; 0 if no recheck runs the pass.
     pub(crate) chained: u32,
     pub(crate) document: Option<ArchiveDocument<'e>>,
     pub(crate) nested: bool,
-    /// What a walk has read page by page. The first round begins with it if it is still valid.
+    /// The primary and its footprint, as a walk has read them in a page. The first round begins with them if they are
+    /// still valid.
     pub(crate) ahead: Option<ReadAhead>,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct Scope<'e> {
 pub(crate) struct Desired {
     pub(crate) items: BTreeMap<ItemAddress, Item>,
     pub(crate) underived: BTreeMap<ViewName, Box<DeriveError>>,
-    /// The sites to which the primary points in that state, whatever its views are.
+    /// The sites of blobs and files to which the primary points, regardless of its views.
     pub(crate) referred: BTreeSet<Site>,
 }
 
@@ -199,7 +200,7 @@ impl<'e> Scope<'e> {
         })
     }
 
-    /// Sites of the blobs and files that an entity points to and that are its own.
+    /// Sites of an entity's own blobs and files, if the entity points to them.
     pub(crate) fn sites(&self, entity: &Entity) -> Vec<Site> {
         let dir = self.document.as_ref().and_then(ArchiveDocument::dir);
         let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
@@ -252,7 +253,8 @@ impl<'e> Scope<'e> {
             account: address.account.clone(),
             table: table.clone(),
         };
-        // A row that is derived within its own table is not a primary there. A row with properties set on it is one.
+        // A row that a view derives within its own table is not a primary of that table. An entity on which a view sets
+        // properties is a primary.
         let is_primary = target != *self.source || address.part == Some(Part::Properties);
         (is_primary && self.env.catalog.derives_from(&target)).then(|| Primary {
             table: target.table.clone(),
@@ -278,7 +280,7 @@ impl<'e> Scope<'e> {
             .status(&address.view, generation, catalog.declares(&address.view))
     }
 
-    /// Reads the footprint, without items that cannot be this primary's, and its row.
+    /// Reads the footprint and its row. The footprint is returned without items that cannot belong to this primary.
     pub(crate) async fn read_footprint(&self) -> Result<Option<(Footprint, Row)>, Failure> {
         let step = || format!("reading the footprint of {}", self.primary);
         let row = self
@@ -293,12 +295,12 @@ impl<'e> Scope<'e> {
         Ok(Some((self.without_foreign_items(footprint), row)))
     }
 
-    /// Removes items that cannot be this primary's. They were listed by another program, or for an archive that is no
-    /// longer declared. They are neither looked at nor dropped.
+    /// Removes items that cannot belong to this primary, because another program has listed them, or because their
+    /// archive is no longer declared. These items are neither looked at nor dropped.
     pub(crate) fn without_foreign_items(&self, mut footprint: Footprint) -> Footprint {
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {
-            // Only the newer catalog can judge its items.
+            // Only the newer catalog knows whose items these are.
             let kept = self.status(address, entry.generation) == ViewStatus::Newer
                 || self.claims(address) != Ownership::Foreign;
             if !kept {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use evenkeel_storage::{Clock, Deadline};
 
-/// The times of the wall clock and of the monotonic clock.
+/// The time at which a request was sent, by the wall clock and by the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SentAt(Timestamp, Duration);
 
@@ -20,7 +20,8 @@ impl SentAt {
         Deadline::after(wall, steady, within)
     }
 
-    /// Time since then, by the clock that shows more. The monotonic clock may stop while the machine is suspended.
+    /// Time since the request was sent, by the clock that shows more. The monotonic clock may stop while the machine is
+    /// suspended.
     pub(crate) fn elapsed(self, clock: &dyn Clock) -> Duration {
         let Self(wall, steady) = self;
         let by_wall = Duration::try_from(clock.now().duration_since(wall)).unwrap_or_default();

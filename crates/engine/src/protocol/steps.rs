@@ -1,4 +1,4 @@
-//! The plan of a pass, and its steps.
+//! The types of a plan and of its steps.
 
 use std::collections::BTreeSet;
 
@@ -19,14 +19,16 @@ pub(crate) struct Plan {
     pub(crate) writes: Vec<Write>,
     pub(crate) drops: Vec<(ItemAddress, ETag)>,
     pub(crate) forget: Vec<ItemAddress>,
-    /// Large values that another run may be about to point to. They leave the footprint and are rechecked.
+    /// Large values that are not dropped, because another run may be about to write a primary that points to them. They
+    /// are removed from the footprint and rechecked later.
     pub(crate) spared: Vec<ItemAddress>,
     /// Items that stay as they were found, at this ETag or token, because their view cannot derive them.
     pub(crate) kept: Vec<(ItemAddress, ETag)>,
-    /// Properties on other entities that should stay as listed, or keep waiting, and were not looked at.
+    /// Properties on other entities that this pass did not look at. They should stay as the footprint lists them, or
+    /// keep waiting for their entities.
     pub(crate) unseen: Vec<ItemAddress>,
     pub(crate) taken: Vec<KeyConflict>,
-    /// Wanted properties whose entities do not exist, and large values that this run does not upload.
+    /// Wanted properties whose entities do not exist, and missing large values that this run does not upload.
     pub(crate) waiting: Vec<ItemAddress>,
     /// Whether new items are left to the next round, because the footprint has no room for them and for the items that
     /// this round drops.
@@ -38,18 +40,18 @@ pub(crate) struct Write {
     pub(crate) address: ItemAddress,
     pub(crate) content: Content,
     pub(crate) generation: u32,
-    /// The ETag or token to replace at; `None` inserts.
+    /// The ETag or token of the version to replace; `None` for an insert.
     pub(crate) over: Option<ETag>,
-    /// The item of another view of this primary that is replaced in the same row.
+    /// The item of another view of this primary that the write replaces in the same row.
     pub(crate) replaces: Option<ItemAddress>,
-    /// The holder of the key, if it is taken over.
+    /// The holder from which the write takes over the key.
     pub(crate) evicts: Option<Primary>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyConflict {
     pub(crate) address: ItemAddress,
-    /// The holder; `None` if evenkeel did not write the row, or if it is a list.
+    /// The holder of the key; `None` if evenkeel did not write the row, or if the row is a list, which has many owners.
     pub(crate) owner: Option<Owner>,
     pub(crate) list: Option<ViewName>,
 }
@@ -100,8 +102,8 @@ impl Plan {
         }
     }
 
-    /// Large values to which the primary would begin to point, although they were not seen and this run does not upload
-    /// them. Pointers that dangled before are not included.
+    /// Large values to which the primary would begin to point, although no look has seen them and this run does not
+    /// upload them. Pointers that dangled before are not included.
     pub(crate) fn dangling(
         &self,
         pointed_to: &BTreeSet<Site>,
@@ -141,14 +143,14 @@ impl Write {
         }
     }
 
-    /// Whether the write creates the item: it inserts it, or replaces another primary's or view's item. A pass that
-    /// looked earlier found nothing to drop.
+    /// Whether the write creates the item, by an insert or in place of another primary's or view's item. A pass that
+    /// looked before the write did not see the item, so it does not drop the item.
     pub(crate) const fn creates(&self) -> bool {
         self.over.is_none() || self.evicts.is_some() || self.replaces.is_some()
     }
 
-    /// Whether the write must be announced: it creates an item, writes one without a version, or sets properties on
-    /// another entity, which are not written again if they are equal.
+    /// Whether the write must be announced: it creates an item, writes an item without an ETag or token, or sets
+    /// properties on another entity. Such properties are not written again while they are equal.
     pub(crate) fn is_announced(&self) -> bool {
         self.creates() || !self.address.site.is_conditional() || self.content.is_on_foreign_entity()
     }

@@ -1,4 +1,5 @@
-//! The requests of one run that may have been executed or may still arrive, and the rechecks that follow from them.
+//! The requests of one run that got no answer, so that they may have been executed or may still arrive, and the
+//! rechecks that the run has queued.
 
 use crate::env::Env;
 use crate::protocol::footprint::Footprint;
@@ -11,21 +12,22 @@ use evenkeel_storage::Deadline;
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each has happened in this run or not, whatever else has"
+    reason = "each flag records one event of the run, independent of the others"
 )]
 pub(crate) struct UnansweredWrites {
-    /// An insert of an item, or a write of the primary, has no answer and may still arrive.
+    /// An insert of an item, or a write of the primary, got no answer and may still arrive.
     unanswered: bool,
-    /// A write of the footprint has no answer. It may still arrive while the footprint is at the version that it was
-    /// sent for.
+    /// A write of the footprint got no answer. The write may still arrive as long as the footprint is at the ETag of
+    /// the write's condition.
     footprint_pending: bool,
     /// Another pass has written the footprint since this run read it.
     overtaken: bool,
     /// This run has overwritten another pass's open announcement with its own. Later rounds find only this run's
-    /// announcement, so this flag records the fact.
+    /// announcement, so this flag records that the other pass was interrupted or is still at work.
     disturbed: bool,
     may_have_written: bool,
-    /// A new row could not be inserted, because a row that the primary's first row does not list has its key.
+    /// A further row of a wide primary could not be inserted, because its key belongs to a row that the primary's first
+    /// row does not list.
     unlisted_rows: bool,
     announced: Option<ETag>,
     announced_at: Option<SentAt>,
@@ -34,15 +36,16 @@ pub(crate) struct UnansweredWrites {
 }
 
 impl UnansweredWrites {
-    /// An insert of an item has no answer. It may still arrive at any time or, if it replaces an item, as long as that
-    /// item is at the version of its condition.
+    /// Records that an insert of an item got no answer. The insert may still arrive at any time. If it replaces an
+    /// item, it may arrive as long as that item is at the ETag of the insert's condition.
     pub(crate) const fn item_unanswered(&mut self) {
         self.unanswered = true;
     }
 
-    /// A write of the primary has no answer. An insert may still arrive at any time. Any other write may arrive as long
-    /// as the primary is at the ETag of its condition. By then there may be no run that derives its items. The write
-    /// may also arrive between the looks and the read of the primary. The looks then miss the items that it inserts.
+    /// Records that a write of the primary got no answer. An insert may still arrive at any time. Any other write may
+    /// arrive as long as the primary is at the ETag of the write's condition. When the write arrives, there may be no
+    /// run that derives the primary's items. The write may also arrive after a pass has looked at items and before it
+    /// reads the primary. The looks then miss the items that the write inserts.
     pub(crate) const fn primary_unanswered(&mut self) {
         self.may_have_written = true;
         self.unanswered = true;
@@ -56,7 +59,7 @@ impl UnansweredWrites {
         self.unlisted_rows = true;
     }
 
-    /// Rows that the primary's first row does not list may be left over and must be found.
+    /// Records that rows which the primary's first row does not list may be left over. Later reads look for such rows.
     pub(crate) const fn rows_may_be_left(&mut self) {
         self.unlisted_rows = true;
     }
@@ -102,8 +105,8 @@ impl UnansweredWrites {
         self.unanswered || self.disturbed || self.has_foreign_announcement(seen)
     }
 
-    /// Whether another pass's announcement is open, which another worker or a crash left. This run's own announcement
-    /// does not count.
+    /// Whether the footprint has an open announcement of another pass, either of another worker or of a run that
+    /// crashed.
     fn has_foreign_announcement(&self, seen: &Observation) -> bool {
         let own = self.announced.is_some() && self.announced == seen.etag;
         seen.footprint.is_changing() && !own
@@ -115,16 +118,16 @@ impl UnansweredWrites {
         self.footprint_pending
     }
 
-    /// Whether a primary without views needs a recheck: an unanswered write of the primary may still arrive, and it
-    /// does not have the range overlays.
+    /// Whether a primary without views needs a recheck: an unanswered write of the primary may still arrive, and what
+    /// it writes does not include the range overlays.
     pub(crate) const fn rechecks_the_primary(&self) -> bool {
         self.unanswered
     }
 
-    /// Whether a run of a recheck may end early because a faster pass has overtaken it, and leave the rest to that pass
-    /// and to the recheck that this run has queued. At that point this run has looked at its items and announced all
-    /// changes to them, and the faster pass has read the announcement. So a recheck leads to at most one more recheck,
-    /// however many workers race for its primary.
+    /// Whether a run of a recheck may end early, because another pass has overtaken it. The rest is left to that pass
+    /// and to the recheck that this run has queued. By then this run has looked at its items and announced all changes
+    /// to them, and the other pass has read the announcement. So a recheck leads to at most one more recheck, even if
+    /// many workers race for the same primary.
     pub(crate) const fn gives_way(&self) -> bool {
         self.overtaken && !self.footprint_pending && self.rechecks.are_queued()
     }
@@ -137,15 +140,15 @@ impl UnansweredWrites {
         self.unlisted_rows
     }
 
-    /// Time until which an unconditional write may be sent, so that it arrives or is lost before the recheck of its
-    /// announcement.
+    /// Time until which an unconditional write may be sent. A write that is sent by then arrives, or is lost, before
+    /// the recheck of this run's announcement.
     pub(crate) fn deadline(&self, env: &Env) -> Option<Deadline> {
         self.announced_at
             .map(|sent| sent.deadline(env.may_write_for()))
     }
 
-    /// Whether an unconditional write that is sent now arrives, or is lost, before the recheck of its announcement. A
-    /// worker that was suspended for long announces again.
+    /// Whether an unconditional write that is sent now arrives, or is lost, before the recheck of this run's
+    /// announcement. If not, for example because the worker was suspended for long, the run announces again.
     pub(crate) fn is_in_time(&self, env: &Env) -> bool {
         self.deadline(env)
             .is_some_and(|deadline| !deadline.is_over(env.clock.as_ref()))

@@ -1,4 +1,4 @@
-//! A catalog that is replaced while a job runs, at each of the job's operations.
+//! Tests in which the catalog is replaced while a job runs, before each of the job's operations.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use evenkeel_model::{AccountName, EntityKey, QueueName, TableName};
 use evenkeel_storage::system::{SeededRng, SystemClock};
 use evenkeel_storage::{Query, Stores, TableOperation};
 
-/// Runs a future before the n-th operation.
+/// Runs a future before the n-th operation of a job.
 #[derive(Default)]
 struct Meddle {
     armed: Mutex<Option<(u64, BoxFuture<'static, ()>)>>,
@@ -49,12 +49,12 @@ struct House {
     world: Arc<SimWorld>,
     faults: Arc<Meddle>,
     clock: Arc<dyn Clock>,
-    /// When every message was enqueued.
+    /// The time at which all messages were enqueued.
     enqueued: Timestamp,
 }
 
 impl House {
-    /// An account with employee 1 in step with the first catalog.
+    /// Creates an account in which employee 1 is in step with the first catalog.
     async fn new() -> (Self, Arc<CurrentCatalog>) {
         let faults = Arc::new(Meddle::default());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -138,7 +138,7 @@ impl House {
         watch.check().await.unwrap();
     }
 
-    /// Records the catalog with one more view.
+    /// Records the first catalog with one more view.
     async fn grown(&self) -> Arc<CurrentCatalog> {
         self.begin(&[("name", "{Name}"), ("mail", "{Mail}")]).await
     }
@@ -162,7 +162,7 @@ impl House {
         self.begin_by(&Arc::new(declared)).await
     }
 
-    /// Runs a backfill as an operator does, when no worker acknowledges jobs with an older catalog.
+    /// Runs a backfill as an operator does, once no worker acknowledges jobs with an older catalog.
     async fn backfill_of(&self, table: &str, engine: &Engine) {
         let mut cursor = BackfillCursor::default();
         loop {
@@ -244,7 +244,7 @@ impl House {
         *self.faults.armed.lock().unwrap() = Some((at, Box::pin(meddling)));
     }
 
-    /// Whether the job had this many operations.
+    /// Whether the job had enough operations for the future to run.
     fn was_reached(&self) -> bool {
         self.faults.armed.lock().unwrap().take().is_none()
     }
@@ -260,7 +260,7 @@ fn put(rk: &str, mail: &str) -> Work {
     work(&json!({"op": "put", "table": "Employees", "entity": entity}))
 }
 
-/// Each job changes the content of the new view.
+/// Jobs that each change the content of the new view.
 fn jobs() -> [Work; 4] {
     [
         put("1", "new"),
@@ -272,8 +272,9 @@ fn jobs() -> [Work; 4] {
     ]
 }
 
-/// For each operation of each job, another catalog is recorded and backfilled before it. The run must not be
-/// acknowledged, and the next run with the newer catalog must leave nothing out.
+/// For each operation of each job, another catalog is recorded and backfilled just before the
+/// operation. The run must not be acknowledged, and the next run with the newer catalog must leave
+/// no item out.
 async fn replaced_amid_each_job(
     next: fn(House) -> BoxFuture<'static, Arc<CurrentCatalog>>,
     source: &'static str,
@@ -327,7 +328,8 @@ async fn an_older_worker_acknowledges_no_job_once_the_new_views_backfill_has_beg
     .await;
 }
 
-/// The new view derives from rows of the older view. Its backfill is over before the run continues.
+/// The new view derives from rows of the older view. Its backfill has ended before the run
+/// continues.
 #[tokio::test(start_paused = true)]
 async fn a_run_replaced_by_a_catalog_with_a_view_of_its_rows_leaves_no_stale_rows() {
     let next = |house: House| -> BoxFuture<'static, Arc<CurrentCatalog>> {
@@ -340,8 +342,8 @@ async fn a_run_replaced_by_a_catalog_with_a_view_of_its_rows_leaves_no_stale_row
     replaced_amid_each_job(next, "Byname", check).await;
 }
 
-/// The worker with the older catalog closes the footprint at the new content. It does not know the new view, whose row
-/// keeps its key and its old content.
+/// The worker with the older catalog closes the footprint with the new content. It does not know
+/// the new view, whose row therefore keeps its key and its old content.
 #[tokio::test(start_paused = true)]
 async fn the_next_pass_of_the_newer_catalog_writes_rows_that_the_older_one_does_not_know() {
     for backfilled in [false, true] {
@@ -416,7 +418,8 @@ async fn jobs_about_whole_tables_wait_for_older_workers_and_do_not_run_on_them()
         .await
         .unwrap();
 
-    // A record made before the job was sent is known before the job begins, however fresh the lease is.
+    // If a record was made before the job was sent, the worker knows of it before the job begins,
+    // however fresh its lease is.
     tokio::time::advance(Duration::from_secs(1)).await;
     let revoked = async {
         current.lease().read_requested().await;
@@ -546,7 +549,7 @@ async fn a_record_at_later_generations_needs_another_worker_and_one_at_earlier_o
         [("name", "{Name}"), ("mail", "{Mail}")],
     );
     let before = house.begin(&both).await;
-    // The view is removed and restored between two reads.
+    // Between two reads of the record, the view is removed and restored.
     house.recorded(&catalog(&one)).await;
     let back = house.recorded(&catalog(&both)).await;
     house.check(&before).await;

@@ -1,5 +1,6 @@
-//! Recorded archives, retentions and rules. Nothing is derived from them, so a worker keeps running if they differ. A
-//! command that removes entities because of them uses the recorded ones only. Pure.
+//! Archives, retentions and rules in the record. Nothing is derived from them, so a worker keeps
+//! running if its own differ from the record. A command that removes entities because of them uses
+//! only those in the record. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +10,8 @@ use serde::Serialize;
 use super::plan::hash;
 use evenkeel_model::catalog::Catalog;
 
-/// Archives, retentions and rules of one owner by kind and name: hashes of their definitions, empty for a removed one.
+/// Archives, retentions and rules of one owner. The key is the kind and the name, and the value is
+/// the hash of the definition, or an empty text if the declaration was removed.
 pub type Declarations = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -23,9 +25,9 @@ pub struct DeclarationChange {
 pub enum DeclarationAction {
     New,
     Changed,
-    /// It was removed, and is declared again.
+    /// The declaration was removed and is declared again.
     Restored,
-    /// It is no longer declared.
+    /// The declaration is recorded but no longer configured.
     Retired,
 }
 
@@ -91,7 +93,8 @@ pub(super) fn changes(
     changes
 }
 
-/// The next record. An operator records everything. A worker may have an outdated configuration, so it only adds.
+/// Returns the declarations to record. An operator records all of them. A worker may have an
+/// outdated configuration, so it only adds new ones.
 pub(super) fn next(
     recorded: Option<&Declarations>,
     declared: Declarations,

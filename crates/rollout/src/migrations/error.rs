@@ -21,10 +21,11 @@ pub enum MigrationError {
     Account(#[from] UnknownAccount),
     #[error("the catalog needs a sink that is not configured")]
     Sink(#[from] UnknownSink),
-    /// A compiled-in file cannot be read, which is a bug: a test reads them all.
+    /// A migration file cannot be read. The files are compiled in and a test reads them all, so
+    /// this is a bug.
     #[error("could not read the migration {file}: {problem}")]
     File { file: String, problem: String },
-    /// A row of EvenkeelMigrations has another version.
+    /// A row of EvenkeelMigrations has a format version that this program does not know.
     #[error(transparent)]
     Version(FormatError),
     #[error("could not read row {row} of EvenkeelMigrations in account {account}: {problem}")]
@@ -73,7 +74,7 @@ pub enum MigrationError {
     Contended(u32),
 }
 
-/// The options that accept these losses.
+/// The command-line options that accept the losses of these views.
 pub fn acceptance<'s>(losses: impl IntoIterator<Item = &'s ViewSample>) -> String {
     losses.into_iter().fold(String::new(), |text, sample| {
         text + " --accept-loss " + sample.view.as_str()
@@ -114,7 +115,8 @@ impl MigrationError {
         }
     }
 
-    /// How long to wait for a deletion in progress on the service; `None` for any other error.
+    /// How long to wait while the service deletes a resource of the same name; `None` for any other
+    /// error.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Store { source, .. } => source.class.slow_subject_wait(),
@@ -134,12 +136,11 @@ impl MigrationError {
         }
     }
 
-    /// Whether the store was not reached or not working: it may only be starting.
+    /// Whether the store could not be reached or does not work yet. It may still be starting.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Store { source, .. } if matches!(source.class, ErrorClass::Refused | ErrorClass::Transient { .. } | ErrorClass::Ambiguous))
     }
 
-    /// Whether a later attempt may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Store { source, .. } => source.class.is_transient(),

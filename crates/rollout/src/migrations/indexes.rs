@@ -1,5 +1,5 @@
-//! Problems of the collections that views write to, and that no migration repairs: the index of a search service
-//! belongs to its owner, and a column of another type may hold somebody's data.
+//! Finds problems of the collections that views write to and that no migration repairs. The index
+//! of a search service belongs to its owner, and a column of another type may hold somebody's data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,17 +29,18 @@ pub enum ProblemKind {
         fields: Vec<String>,
     },
     Types {
-        /// Name, with the actual and the expected type.
+        /// For each field, its actual and its expected type.
         fields: BTreeMap<String, [String; 2]>,
     },
-    /// The service did not answer.
+    /// The index could not be checked, because the service did not answer.
     Unknown {
         reason: String,
     },
 }
 
 impl Migrator {
-    /// Problems of the collections of the catalog's views. Sends one read request for each.
+    /// Problems of the collections that the catalog's views write to. Sends one read request for
+    /// each collection.
     pub async fn indexes(&self) -> Vec<CollectionProblem> {
         let mut problems = Vec::new();
         for view in self.catalog.views.values() {
@@ -93,7 +94,8 @@ impl Migrator {
                 };
                 let mut fields: BTreeMap<String, [String; 2]> =
                     types.iter().filter_map(other).collect();
-                // Existing rows would lack evenkeel's own columns, so no migration adds them.
+                // Adding evenkeel's own columns would leave them empty in existing rows, so no
+                // migration adds them.
                 for (name, wanted) in [(ROW_KEY, "text"), (ROW_VERSION, "integer")] {
                     if !existing.is_empty() && !existing.contains_key(name) {
                         fields.insert(name.to_owned(), ["missing", wanted].map(str::to_owned));
@@ -102,7 +104,7 @@ impl Migrator {
                 (!fields.is_empty()).then_some(ProblemKind::Types { fields })
             }
             Ok(None) => Some(ProblemKind::Index),
-            // An index that accepts any field lists none.
+            // An index that accepts any field has an empty list of fields.
             Ok(Some(existing)) if existing.is_empty() => None,
             Ok(Some(existing)) => {
                 let fields: Vec<String> = fields
@@ -148,7 +150,7 @@ impl fmt::Display for CollectionProblem {
                     .iter()
                     .any(|name| fields.contains_key(*name));
                 let advice = if theirs {
-                    "evenkeel did not create it: give the view another one, or add these columns"
+                    "evenkeel did not create this table: give the view another one, or add these columns"
                         .to_owned()
                 } else {
                     format!(

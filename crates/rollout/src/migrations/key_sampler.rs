@@ -1,17 +1,17 @@
 //! Chooses where to read next, so that a sample spreads over sorted keys that are not known in advance. Pure.
 //!
-//! The service returns the first keys from a given key on. It returns neither the number of keys nor the last key. So
-//! the end is searched first, beyond the common beginning of the keys so far. Then the widest unread range is halved
-//! again and again.
+//! The service returns the first keys from a given key on, but neither the number of keys nor the
+//! last key. So the end of the keys is searched first, by reading beyond the prefix that the keys
+//! so far have in common. Then the widest unread range is halved again and again.
 
-/// After this many halvings without a key, a range is skipped.
+/// If this many halvings of a range have found no key, the range is skipped.
 const MISSES: u8 = 10;
-/// Greater than every key of ASCII characters. The characters up to it are not valid in a key, and the service may
-/// refuse a query for them.
+/// Greater than every key of ASCII characters. The characters between the last ASCII character and
+/// this one are not valid in a key, and the service may refuse a query for them.
 const ASCII_END: &str = "\u{a0}";
 /// Greater than nearly every key.
 const END: &str = "\u{fffd}";
-/// Maximum length of a generated key.
+/// Maximum number of characters in a generated key.
 const LONGEST: usize = 128;
 
 /// A range of keys to read from its beginning; `before` is exclusive.
@@ -21,12 +21,13 @@ pub(super) struct KeyRange {
     pub(super) before: Option<String>,
 }
 
-/// Two known keys, between which no key was read.
+/// A range between two known keys, from which no key was read.
 #[derive(Debug)]
 struct Gap {
     /// The last key that was read.
     after: String,
-    /// The next key that was read, or one beyond all keys.
+    /// The next key that was read, or a key that is greater than all keys; `None` before such a key
+    /// is found.
     before: Option<String>,
     misses: u8,
 }
@@ -38,7 +39,7 @@ pub(super) struct KeySampler {
 }
 
 impl KeySampler {
-    /// A sampler after the first keys were read.
+    /// Creates a sampler after the first page of keys was read.
     pub(super) fn after(first: &str, last: &str) -> Self {
         Self {
             first: first.to_owned(),
@@ -50,7 +51,8 @@ impl KeySampler {
         }
     }
 
-    /// The next range to read, and what to pass to [`record`](Self::record) afterwards; `None` if nothing is left.
+    /// The next range to read, with the value to pass to [`record`](Self::record) afterwards.
+    /// `None` if no range is left.
     pub(super) fn next_range(&mut self) -> Option<(KeyRange, PendingRange)> {
         while let Some(at) = self.widest() {
             let gap = self.gaps.swap_remove(at);
@@ -71,7 +73,7 @@ impl KeySampler {
         None
     }
 
-    /// Records the first and last key that were read in a range, if any.
+    /// Records the first and last key that were read from a range, or that none was read.
     pub(super) fn record(
         &mut self,
         PendingRange { gap, from }: PendingRange,
@@ -96,7 +98,7 @@ impl KeySampler {
                 });
             }
             None if before.is_some() && misses >= MISSES => {}
-            // The open end was searched: no key is greater than `from`.
+            // A read without an upper bound found no key, so no key is greater than `from`.
             None if before.is_none() => self.gaps.push(Gap {
                 after,
                 before: Some(from),
@@ -108,7 +110,7 @@ impl KeySampler {
                 misses: misses + 1,
             }),
         }
-        // Only the last of several open ends is open.
+        // If several gaps have no upper bound, only the one that begins last is kept.
         let open = self
             .gaps
             .iter()
@@ -119,7 +121,7 @@ impl KeySampler {
             .retain(|gap| gap.before.is_some() || Some(&gap.after) == open.as_ref());
     }
 
-    /// The open end if there is one, else the widest gap.
+    /// The gap without an upper bound if there is one, otherwise the widest gap.
     fn widest(&self) -> Option<usize> {
         let ends = self
             .gaps
@@ -143,8 +145,8 @@ pub(super) struct PendingRange {
     from: String,
 }
 
-/// A key beyond all keys with the common beginning of these two. Without a common beginning: beyond all ASCII keys, or
-/// beyond nearly all.
+/// A key beyond all keys that begin with the common prefix of these two. If they have no common
+/// prefix, it is a key beyond all ASCII keys, or beyond nearly all keys.
 fn end_of(first: &str, last: &str) -> String {
     let mut key: Vec<char> = first.chars().take(common(first, last)).collect();
     while let Some(end) = key.pop() {
@@ -156,7 +158,7 @@ fn end_of(first: &str, last: &str) -> String {
     (if last < ASCII_END { ASCII_END } else { END }).to_owned()
 }
 
-/// Number of characters at the beginning that two keys have in common.
+/// Length of the common prefix of two keys, in characters.
 fn common(one: &str, other: &str) -> usize {
     one.chars()
         .zip(other.chars())
@@ -164,7 +166,8 @@ fn common(one: &str, other: &str) -> usize {
         .count()
 }
 
-/// The first character after the class (digits, letters) of this one. Keys rarely mix classes at one position.
+/// The first character after the class (such as digits or letters) of this character. Keys rarely
+/// mix classes at one position.
 const fn end_of_kind(code: u32) -> u32 {
     match code {
         0x00..=0x2f => 0x30,
@@ -177,7 +180,7 @@ const fn end_of_kind(code: u32) -> u32 {
     }
 }
 
-/// A key about half way between two others; `None` if there is hardly room.
+/// A key about half way between two others; `None` if there is hardly any key between them.
 fn between(after: &str, before: &str) -> Option<String> {
     let (after, before): (Vec<char>, Vec<char>) =
         (after.chars().collect(), before.chars().collect());
@@ -190,7 +193,7 @@ fn between(after: &str, before: &str) -> Option<String> {
     // Keys contain no character below the space.
     let code = |key: &[char], at: usize| key.get(at).map_or(0x1f, |c| u32::from(*c));
     let (mut low, mut high) = (code(&after, common), code(&before, common));
-    // Keys rarely differ in a separator, so the part after it is halved.
+    // Keys rarely differ in a separator, so the part after the separator is halved.
     let separates = |low: u32, at: usize| {
         at + 1 < after.len() && char::from_u32(low).is_some_and(|c| c.is_ascii_punctuation())
     };
@@ -210,7 +213,7 @@ fn between(after: &str, before: &str) -> Option<String> {
     } {
         0x7f..=0x9f if low < 0x7e => 0x7e,
         0x7f..=0x9f => 0xa0,
-        // A surrogate is half of a character, and is replaced.
+        // A surrogate is not a character, so it is replaced.
         0xd800..=0xdfff => 0xe000,
         middle => middle,
     };
@@ -218,10 +221,10 @@ fn between(after: &str, before: &str) -> Option<String> {
     Some(key.into_iter().collect())
 }
 
-/// Position of a key between 0 and 1, without its first characters.
+/// Position of a key between 0 and 1, after the first `without` characters are removed.
 fn place(key: &str, without: usize) -> f64 {
     let digit = |c: char| f64::from(u32::from(c).min(0xffff)) / 65_536.0;
-    // An `f64` has room for three characters.
+    // The precision of an `f64` suffices for three characters.
     key.chars()
         .skip(without)
         .take(3)

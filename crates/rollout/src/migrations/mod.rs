@@ -1,6 +1,8 @@
-//! What a worker needs in the stores, and the record of the catalog that the data was derived with.
+//! Creates what a worker needs in the stores, and records the catalog from which the data is
+//! derived.
 //!
-//! A migration has three steps, in this order. Each can be repeated, and several processes can take it at once:
+//! A migration has three steps, in this order. Each step can be repeated, and several processes can
+//! run it at once:
 //!
 //! 1. **Numbered files** (`migrations/0001_….toml`, compiled in) create the control tables. Each is applied once per account
 //!    and recorded there, in the table `EvenkeelMigrations`.
@@ -15,12 +17,13 @@
 //!   state(stores) ────────────┘   pure                 each one conditional
 //! ```
 //!
-//! Invariant: the record changes in one entity group transaction, conditional on the ETag of the catalog's number. So two
-//! concurrent migrations run one after the other, and a worker that reads a higher number than its own knows that items may
-//! exist that its catalog does not know.
+//! Invariant: the record changes in one entity group transaction, conditional on the ETag of the
+//! catalog's number. So two concurrent migrations take effect one after the other. If a worker
+//! reads a higher number than its own, items may exist that its catalog does not know.
 //!
-//! Before a changed view is recorded, a sample of its primaries is derived with both definitions. If existing items would be
-//! lost, the change needs the acceptance of that view ([`AcceptedLosses`]).
+//! Before a changed view is recorded, a sample of its primaries is derived with both definitions.
+//! If existing items would be lost, the operator must accept the loss for that view
+//! ([`AcceptedLosses`]).
 //!
 //! Only additions need no consent. A change that retires or replaces a view waits for [`Consent`], because it may come from
 //! an outdated configuration. Each view has an owner, and a catalog changes only the views of its owner.

@@ -1,4 +1,4 @@
-//! What settings and catalog need in the stores. Pure.
+//! Computes what the settings and the catalog need in the stores. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ use evenkeel_model::{
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Accounts in which a numbered migration has something to do, by its number. Other accounts are not touched: they
-    /// may be read-only.
+    /// Accounts in which a numbered migration has something to do, by the number of the migration.
+    /// Other accounts are not touched, because they may be read-only.
     pub numbered: BTreeMap<String, BTreeSet<AccountName>>,
     /// Declared tables by account: sources, targets and archives.
     pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
@@ -24,7 +24,8 @@ pub struct Needs {
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
     /// Containers by account: archives, lists in blobs, large values and their staging.
     pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
-    /// Tables of databases, by sink. The index of a search service belongs to its owner.
+    /// Tables of databases, by sink. Indexes of search services are not included, because they
+    /// belong to their owners.
     pub collections: BTreeMap<(AccountName, CollectionName), CollectionNeed>,
 }
 
@@ -91,8 +92,8 @@ impl Needs {
                 ArchiveTarget::Log(target) => {
                     needs.need_containers([&target.account], Some(&target.container));
                 }
-                // The administrator creates and mounts a shared folder. If it is missing, it is not mounted, and must
-                // not be created.
+                // An administrator creates and mounts a shared folder. If the folder is missing, it
+                // is not mounted, so it must not be created here.
                 ArchiveTarget::Table(_) | ArchiveTarget::File(_) => {}
             }
         }
@@ -104,7 +105,8 @@ impl Needs {
         // The name is a constant, so it is valid.
         let staging = ContainerName::new(STAGING).ok();
         for rows in catalog.dated_views.values().filter_map(|view| view.rows()) {
-            // The tables of each date are created with their source, so none is needed here.
+            // Views of tables by date write to tables that are created together with those of their
+            // source. So only the account is needed here.
             needs.tables.entry(rows.target.account.clone()).or_default();
         }
         for view in catalog.views.values() {
@@ -127,7 +129,7 @@ impl Needs {
                         definition: view.definition(),
                         fields: types.clone(),
                     };
-                    // Deletes leave their versions in the table of tombstones.
+                    // A delete leaves the version of its row in the table of tombstones.
                     let fields = BTreeMap::from([("version".to_owned(), ColumnType::Integer)]);
                     let place = CollectionName::new(TOMBSTONES)
                         .ok()
@@ -193,13 +195,14 @@ impl Needs {
     }
 }
 
-/// The queues of a declared one: itself or its shards, its poison queue and its recheck queue.
+/// The queues that a declared queue consists of: the queue itself or its shards, its poison queue
+/// and its recheck queue.
 fn queue_names(queue: &QueueSettings) -> Vec<QueueName> {
     let beside: [Result<QueueName, NameError>; 2] = [
         queue.name.with_suffix("-poison"),
         queue.name.with_suffix("-recheck"),
     ];
-    // The configuration check refuses names that are too long for their suffix.
+    // The configuration check refuses queue names that would be too long with a suffix.
     queue
         .shard_names()
         .into_iter()

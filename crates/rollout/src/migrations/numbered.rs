@@ -1,4 +1,4 @@
-//! The numbered files, compiled in.
+//! The numbered migration files, which are compiled in.
 
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -17,11 +17,12 @@ pub struct Migration {
     pub name: String,
     pub description: String,
     pub tables: Vec<ControlTable>,
-    /// The first 16 hex digits of the file's SHA-256. A record with another checksum was made from another text.
+    /// The first 16 hex digits of the file's SHA-256. If a recorded migration has another checksum,
+    /// the file has changed since.
     pub checksum: String,
 }
 
-/// A table for evenkeel's own use.
+/// A table in which evenkeel keeps its own state.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControlTable {
@@ -32,7 +33,7 @@ pub struct ControlTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccountScope {
-    /// Every account that holds the source of a view or an archive.
+    /// All accounts that have the source of a view or of an archive.
     Sources,
     Main,
 }

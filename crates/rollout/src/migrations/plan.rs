@@ -34,7 +34,8 @@ pub(super) fn plan(
                 .applied
                 .iter()
                 .any(|applied| applied.account == *account && applied.number == migration.number);
-            // Every job needs the control tables, and only this creates a deleted one again.
+            // Every job needs the control tables, so a control table that was deleted is created
+            // again. No other step does this.
             let existing = state.tables.get(account);
             let whole = migration
                 .tables
@@ -116,7 +117,7 @@ pub(super) fn plan(
         || declared
             .iter()
             .any(|change| change.action != DeclarationAction::New);
-    // If views are recorded too, the names are recorded with them and not listed.
+    // If views are recorded too, the names are recorded with them and need no line of their own.
     if views.is_empty() && !names.is_empty() {
         changes.push(PlannedChange::RecordNames { names });
     }
@@ -128,8 +129,9 @@ pub(super) fn plan(
     Ok(changes)
 }
 
-/// Plans the missing tables that follow existing tables by date, if a view of these is new or changed. The tables that
-/// follow later dates are created together with the tables of those dates.
+/// Plans the missing tables of views over tables by date, for the dates whose source tables exist,
+/// if such a view is new or changed. For later dates, these tables are created together with the
+/// source tables.
 fn followers(views: &[ViewChange], state: &StoreState, catalog: &Catalog) -> Vec<PlannedChange> {
     let mut missing = Vec::new();
     for retention in catalog.retentions.values() {
@@ -171,7 +173,7 @@ struct DeclaredView {
     definition: Definition,
 }
 
-/// Changes of views that the record lacks.
+/// Differences between the views of the catalog and those in the record.
 pub(super) fn view_changes(
     record: &CatalogRecord,
     catalog: &Catalog,
@@ -194,8 +196,8 @@ pub(super) fn view_changes(
         let (generation, action) = match recorded {
             None => (0, ViewAction::New),
             Some(recorded) if recorded.source != source => {
-                // Footprints of the old source's primaries contain this view. At a later generation with another
-                // source, no pass would look at them again.
+                // Footprints of the old source's primaries contain this view. If the view got a
+                // later generation with another source, no pass would visit those primaries again.
                 let (view, recorded, declared) = (name.clone(), recorded.source.clone(), source);
                 return Err(MigrationError::SourceChanged(Box::new(SourceChanged {
                     view,
@@ -215,7 +217,8 @@ pub(super) fn view_changes(
             }
             Some(_) => continue,
         };
-        // Later than every existing item, so that each is written again.
+        // The generation must be later than that of every existing item, so that each item is
+        // written again.
         let generation = generation.max(later(name)) + 1;
         let followers = recorded
             .into_iter()
@@ -261,7 +264,7 @@ pub(super) fn view_changes(
                 definition,
                 ..
             } = recorded.clone();
-            // Items of a later generation are retired too.
+            // If items of a later generation exist, they are retired too.
             let (view, generation, action) = (
                 name.clone(),
                 generation.max(later(name)),
@@ -287,7 +290,8 @@ pub(super) fn view_changes(
     Ok(changes)
 }
 
-/// Former accounts of a view's items that have no items of it any more.
+/// Accounts that had items of a view and that its new definition does not use. Their items are
+/// deleted by reconciles.
 fn abandoned_accounts(
     former: &BTreeSet<AccountName>,
     view: Option<&Arc<View>>,
@@ -344,9 +348,9 @@ fn declared(catalog: &Catalog) -> BTreeMap<&ViewName, DeclaredView> {
     one.chain(dated).collect()
 }
 
-/// Refuses a source, or a table of a range, whose spelling differs from the record. The service treats it as the same
-/// table, but footprints and range overlays are stored under the recorded spelling and would not be found under
-/// another.
+/// Refuses a source, or a target table of a range, whose spelling differs from the record. The
+/// service treats both spellings as the same table. But footprints and range overlays are stored
+/// under the recorded spelling and would not be found under another.
 fn refuse_respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), MigrationError> {
     for recorded in record.views.values().map(|recorded| &recorded.source) {
         let declared = match recorded {
@@ -379,7 +383,7 @@ fn refuse_respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), Mig
             .names
             .iter()
             .filter_map(|name| TableName::new(name.strip_prefix("table:")?).ok());
-        // Table names are equal regardless of case.
+        // Table names are compared without regard to case.
         let named: Vec<TableName> = named.filter(|name| *name == declared.table).collect();
         if let Some(table) = named.first().filter(|_| {
             !named
@@ -399,7 +403,7 @@ fn refuse_respelled(record: &CatalogRecord, catalog: &Catalog) -> Result<(), Mig
     Ok(())
 }
 
-/// A definition as the record stores it.
+/// The hash of a definition, as the record stores it.
 pub(super) fn hash(definition: &str) -> String {
     hex::encode(Sha256::digest(definition))
 }
@@ -505,7 +509,7 @@ mod tests {
         assert_eq!(actions(&recorded(&before), &after), expected);
     }
 
-    /// The catalog, with its view's copies in these accounts.
+    /// A catalog whose view spreads its copies over these accounts.
     fn spread(names: &[&str]) -> Catalog {
         let mut catalog = catalog(&[("by_email", "Employees", "{Email}")]);
         for view in catalog.views.values_mut() {
@@ -725,13 +729,13 @@ mod tests {
             ..recorded(&as_was)
         };
         assert_eq!(changes(&record, &as_was).unwrap(), []);
-        // This holds for every section that spells it so.
+        // Every section that uses this spelling is refused.
         let error = changes(&record, &of("employees")).unwrap_err().to_string();
         assert!(
             error.contains("Employees is now spelled employees"),
             "{error}"
         );
-        // The spelling is free if no range overlay exists, or if the name was not recorded.
+        // Any spelling is allowed if no range overlay exists, or if the name was not recorded.
         assert!(
             changes(
                 &CatalogRecord {

@@ -1,4 +1,4 @@
-//! The changes of a migration, the consent that each needs, and their texts.
+//! The changes of a migration, the consent that each change needs, and their texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,7 +14,7 @@ use evenkeel_model::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum PlannedChange {
-    /// Create EvenkeelMigrations, which records the other changes.
+    /// Create the table EvenkeelMigrations, in which the other changes are recorded.
     CreateRecord {
         account: AccountName,
     },
@@ -22,7 +22,6 @@ pub enum PlannedChange {
         account: AccountName,
         number: String,
         name: String,
-        /// Purpose of the migration.
         description: String,
     },
     CreateTable {
@@ -47,12 +46,13 @@ pub enum PlannedChange {
         columns: BTreeMap<String, String>,
     },
     RecordView(ViewChange),
-    /// Record names that jobs may have. Workers whose catalog lacks a name leave its jobs to others.
+    /// Record the names that jobs may use. A worker whose catalog lacks a name leaves the jobs with
+    /// that name to other workers.
     RecordNames {
         names: BTreeSet<String>,
     },
-    /// Record the configured archives, retentions and rules. Commands that remove entities because of them use the
-    /// recorded ones only.
+    /// Record the configured archives, retentions and rules. Commands that remove entities because
+    /// of them use only the recorded ones.
     RecordDeclarations {
         /// Declarations that are new or differ from the record.
         changes: Vec<DeclarationChange>,
@@ -62,27 +62,28 @@ pub enum PlannedChange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ViewChange {
     pub view: ViewName,
-    /// Its new generation; the last one if it is retired.
+    /// The view's new generation. For a retired view, the last generation.
     pub generation: u32,
     pub action: ViewAction,
     #[serde(serialize_with = "source")]
     pub source: Source,
-    /// Tables by date that follow those of its source now, or did before.
+    /// Tables by date whose items belong to this view, now or under an earlier definition.
     #[serde(skip)]
     pub followers: BTreeSet<DatedRef>,
-    /// Accounts over which its items are spread from now on; empty for one account.
+    /// Accounts over which the view's items are spread from now on; empty if they are in one
+    /// account.
     #[serde(skip)]
     pub accounts: BTreeSet<AccountName>,
-    /// Accounts that lose their items of it: reconciles of the primaries delete them.
+    /// Accounts that the view no longer uses. Reconciles of the primaries delete its items there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub left: BTreeSet<AccountName>,
-    /// Keys of its section whose values differ from the record.
+    /// Keys of the view's section whose values differ from the record.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeyChange>,
-    /// Its recorded definition; `None` if it is new.
+    /// The view's recorded definition; `None` if the view is new.
     #[serde(skip)]
     pub former: Option<Definition>,
-    /// Its new definition; `None` if it is retired.
+    /// The view's new definition; `None` if the view is retired.
     #[serde(skip)]
     pub definition: Option<Definition>,
     #[serde(skip)]
@@ -93,30 +94,33 @@ fn source<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok,
     serializer.collect_str(source)
 }
 
-/// Kind of change to a view since the last migration.
+/// What happened to a view since the last migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ViewAction {
     New,
     Changed,
-    /// It was retired, and is declared again.
+    /// The view was retired and is declared again.
     Restored,
-    /// It is no longer declared. Reconciles of its primaries delete its items.
+    /// The view is no longer declared. Reconciles of its primaries delete its items.
     Retired,
     Claimed,
-    /// Items of a later generation than the recorded one exist, because the record was lost or restored from a backup.
+    /// Items of a later generation than the recorded one exist, because the record was lost or was
+    /// restored from a backup.
     Overtaken,
 }
 
-/// Which changes a migration may make; each level includes those before it.
+/// Which changes a migration may make. Each level includes the changes of the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Consent {
-    /// Create missing things and record new views. Workers do this themselves.
+    /// Missing resources are created and new views are recorded. Workers do this without an
+    /// operator.
     Additions,
-    /// Also raise the generations of views that have items of a later generation, and record archives, retentions and
-    /// rules: `migrate up`.
+    /// In addition, generations are raised if items of a later generation exist, and archives,
+    /// retentions and rules are recorded. This is `migrate up`.
     Recovery,
-    /// Also retire views, replace their definitions, and take them from another owner: `migrate up --retire`.
+    /// In addition, views are retired, replaced, or taken over from another owner. This is `migrate
+    /// up --retire`.
     Replacement,
 }
 
@@ -125,7 +129,7 @@ impl ViewAction {
         match self {
             Self::New => Consent::Additions,
             Self::Overtaken => Consent::Recovery,
-            // A retired view was retired on purpose: an outdated worker must not undo that.
+            // A view was retired on purpose, and an outdated worker must not undo that.
             Self::Changed | Self::Restored | Self::Retired | Self::Claimed => Consent::Replacement,
         }
     }

@@ -8,39 +8,43 @@ use evenkeel_model::{AccountName, CatalogOwner, ETag, ViewName};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CatalogRecord {
-    /// Rises with every recorded change; 0 if nothing was recorded.
+    /// Number of the recorded catalog. It rises with every recorded change and is 0 if nothing was
+    /// recorded.
     pub generation: u32,
-    /// ETag of the row with the number: the next change is conditional on it.
+    /// ETag of the row with the number. The next change of the record is conditional on this ETag.
     pub etag: Option<ETag>,
-    /// The account had no table of evenkeel before, so no worker can have had another catalog.
+    /// Whether the account had no table of evenkeel before, so that no worker can have had another
+    /// catalog.
     pub first: bool,
     pub views: BTreeMap<ViewName, RecordedView>,
-    /// Generations of items that are later than the recorded ones, as reported by workers: the record was lost, or
-    /// restored from a backup.
+    /// Generations of items that are later than the recorded ones, as reported by workers. This
+    /// happens if the record was lost or restored from a backup.
     pub later_generations: BTreeMap<ViewName, u32>,
-    /// The names in all catalogs that were ever recorded ([`Catalog::names`]).
+    /// The names from all catalogs that were ever recorded ([`Catalog::names`]).
     pub names: BTreeSet<String>,
-    /// Archives, retentions and rules by owner; an owner is missing if none of its declarations was recorded.
+    /// Archives, retentions and rules by owner. An owner is missing if none of its declarations was
+    /// recorded.
     pub declarations: BTreeMap<CatalogOwner, Declarations>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecordedView {
-    /// 1, then one more whenever the definition changed or the view was restored.
+    /// Starts at 1 and rises by one whenever the definition changes or the view is restored.
     pub generation: u32,
     pub definition: Definition,
     #[serde(serialize_with = "display")]
     pub source: Source,
-    /// Tables by date that follow those of its source, or followed them under an earlier definition. They are dropped
-    /// together.
+    /// Tables by date with items of this view, now or under an earlier definition. They are dropped
+    /// together with the tables of the source.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", serialize_with = "texts")]
     pub followers: BTreeSet<DatedRef>,
-    /// Accounts over which its items are spread, or were under its last definition; empty for one account.
+    /// Accounts over which the view's items are spread, or were spread under its last definition;
+    /// empty if they are in one account.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub accounts: BTreeSet<AccountName>,
-    /// The catalog no longer has it.
+    /// The catalog no longer has the view.
     pub retired: bool,
-    /// The application that declares it.
+    /// The application whose catalog declares the view.
     pub owner: CatalogOwner,
 }
 
@@ -56,7 +60,7 @@ fn texts<S: serde::Serializer>(
 }
 
 impl CatalogRecord {
-    /// Whether the views of this owner are exactly those of the catalog.
+    /// Whether the recorded views of this owner are exactly those of the catalog.
     pub fn fits(&self, catalog: &Catalog, owner: &CatalogOwner) -> Result<bool, MigrationError> {
         Ok(plan::view_changes(self, catalog, owner)?
             .iter()
@@ -83,7 +87,7 @@ impl CatalogRecord {
         })
     }
 
-    /// The generations of the catalog's views, the retired views, and the recorded names.
+    /// The generations of the catalog's views, with the retired views and the recorded names.
     pub fn generations(&self, catalog: &Catalog) -> Generations {
         let mut generations = Generations {
             names: self.names.clone(),

@@ -9,14 +9,16 @@
 //! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
 //! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Version, Declared0, Declared1 …, RecordedAt |
 //! | `rule` | `OWNER~NAME` of a rule | the last time its job was sent: SentAt, Job, Count; ClaimedAt while it is being sent ([`evenkeel_engine::retention`]) |
-//! | `drop` | `OWNER~NAME` of a table by date | the same for its `drop_table` job, until the table is gone; for good if its retention is removed |
+//! | `drop` | `OWNER~NAME` of a table by date | the same for its `drop_table` job, until the table is gone; the row stays for good if the retention is removed |
 //! | `worker` | a worker's name | its version; the Timestamp is the time of its last sign of life |
 //! | `time` | `now` | nothing; the Timestamp is the service's time |
 //!
-//! For a view of tables by date, SourceTable is their pattern, and Followers is a JSON array of objects with the account and the pattern of the
-//! tables that its items are in, or once were in. Accounts is a JSON array of the accounts over which the items of a view are spread.
-//! Definition0, Definition1 … are the keys of a view's section as a JSON object; the end of a former, longer object may follow it. Declared0,
-//! Declared1 … are a JSON object, split over properties: hashes of definitions by kind and name, empty for a removed definition.
+//! For a view of tables by date, SourceTable is their pattern, and Followers is a JSON array of
+//! objects with the account and the pattern of the tables that hold its items, or once held them.
+//! Accounts is a JSON array of the accounts over which the items of a view are spread. Definition0,
+//! Definition1 … are the keys of a view's section as a JSON object; if a former object was longer,
+//! its end may follow. Declared0, Declared1 … are a JSON object, split over properties: hashes of
+//! definitions by kind and name, empty for a removed definition.
 
 use std::collections::BTreeSet;
 
@@ -33,11 +35,12 @@ use evenkeel_model::{
     AccountName, CatalogOwner, EdmValue, Entity, EntityKey, Key, Row, TableName, ViewName, limits,
 };
 
-/// Version of the rows of the catalog's record, except for those that are only a name.
+/// Version of the rows of the catalog's record. Rows that only record a name have no version.
 const VERSION: u32 = 1;
 /// Partition of the applied migrations.
 pub(super) const MIGRATION: &str = "migration";
-/// Partition of the catalog's record: a single one, so that the record changes in one transaction.
+/// Partition of the catalog's record. All its rows are in one partition, so that the record can
+/// change in one transaction.
 pub(super) const CATALOG: &str = "catalog";
 const GENERATION: &str = "generation";
 const VIEW: &str = "view~";
@@ -108,7 +111,8 @@ pub(super) fn later_generation(
         .with("RecordedAt", EdmValue::moment(now)))
 }
 
-/// The row that records a name that may occur in jobs. Some clients misread a `%` in a key, so it is replaced.
+/// The row that records a name that jobs may use. Some clients misread a `%` in a key, so it is
+/// replaced by `~`.
 pub(super) fn name(name: &str, now: Timestamp) -> Result<Entity, MigrationError> {
     let key = key(CATALOG, format!("{NAME}{}", name.replace('%', "~")))?;
     Ok(Entity::new(key).with("RecordedAt", EdmValue::moment(now)))
@@ -128,7 +132,7 @@ pub(super) fn declarations(
 
 fn in_parts(entity: Entity, name: &str, text: &str) -> Entity {
     let text: Vec<char> = text.chars().collect();
-    // A quarter of the limit always fits, since a character has at most two UTF-16 units.
+    // A quarter of the limit always fits, because a character has at most two UTF-16 units.
     let parts = text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate();
     parts.fold(entity, |entity, (part, text)| {
         entity.with(format!("{name}{part}"), text.iter().collect::<String>())
@@ -142,7 +146,7 @@ fn parts<'e>(entity: &'e Entity, name: &'static str) -> impl Iterator<Item = &'e
 /// The keys of a view's section; `None` if they are not a valid definition.
 fn definition(entity: &Entity, name: &ViewName, source: &Source) -> Option<Definition> {
     let text: String = parts(entity, "Definition").collect();
-    // The end of a previous, longer definition may follow it, and is ignored.
+    // If a previous definition was longer, its end follows the current one and is ignored.
     let definition = serde_json::Deserializer::from_str(&text)
         .into_iter::<Definition>()
         .next()?
@@ -186,7 +190,6 @@ pub(super) enum RecordRow {
     Other,
 }
 
-/// A source: one table, or tables by date.
 fn source(account: &str, tables: &str) -> Result<Source, String> {
     if tables.contains('%') {
         return dated(account, tables).map(Source::Dated);
@@ -204,7 +207,7 @@ fn dated(account: &str, tables: &str) -> Result<DatedRef, String> {
     })
 }
 
-/// Tables by date with items of a view.
+/// Tables by date that hold items of a view.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireFollower {
@@ -291,7 +294,8 @@ pub(super) fn read(account: &AccountName, row: &Row) -> Result<RecordRow, Migrat
             if let Some(owner) = rk.strip_prefix(DECLARED) {
                 let owner = CatalogOwner::new(owner).map_err(|error| wrong(error.to_string()))?;
                 let text: String = parts(entity, "Declared").collect();
-                // The row was edited by hand. It is treated as missing.
+                // An empty text shows that the row was edited by hand. Such a row is treated as
+                // missing.
                 if text.is_empty() {
                     return Ok(RecordRow::Other);
                 }

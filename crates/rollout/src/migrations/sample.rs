@@ -1,11 +1,12 @@
-//! A sample of a table's primaries: about fifty from each of twenty places. A small table is read whole.
+//! Reads a sample of a table's primaries, with about fifty from each of twenty places. A small
+//! table is read whole.
 //!
 //! ```text
 //!   the first thousand rows ─▶ all of them? done
 //!     └─▶ places between partitions ([`KeySampler`]) ─▶ in few, large partitions: places within each
 //! ```
 //!
-//! A table is only read, by at most [`REQUESTS`] requests, one after the other.
+//! At most [`REQUESTS`] requests are sent for a table, one after the other. All of them are reads.
 
 use std::collections::BTreeMap;
 
@@ -17,21 +18,19 @@ use evenkeel_model::{Comparison, Entity, EntityKey, Filter, Row};
 use evenkeel_storage::wide;
 use evenkeel_storage::{ErrorClass, Missing, Query, Stores, TableStore, all_tables};
 
-/// Maximum number of primaries in a sample.
 const PRIMARIES: usize = 1000;
-/// Number of places that they come from.
+/// Number of places in the table from which primaries are read.
 const PLACES: usize = 20;
 /// Maximum number of requests for one table.
 const REQUESTS: usize = 60;
-/// Maximum number of tables that are read, of tables by date.
+/// If a source consists of tables by date, at most this many of its tables are read.
 const DATES: usize = 4;
 
-/// Primaries of a source.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
-    /// By table; tables by date have several entries.
+    /// Primaries by table. If the source is tables by date, there are several tables.
     pub(super) tables: Vec<(TableRef, Vec<Entity>)>,
-    /// The sample is complete.
+    /// Whether the sample has all primaries of the source.
     pub(super) whole: bool,
 }
 
@@ -71,7 +70,7 @@ pub(super) async fn read(
         let primaries = reading.primaries();
         sample.tables.push((table, primaries));
     }
-    // Tables of other dates may exist.
+    // The source may have tables of other dates, which were not read.
     sample.whole &= !matches!(source, Source::Dated(_)) || sample.tables.len() < DATES;
     Ok(sample)
 }
@@ -87,7 +86,7 @@ async fn dates(tables: &dyn TableStore, dated: &DatedRef) -> Result<Vec<TableRef
     Ok(all.iter().filter_map(|name| dated.table(name)).collect())
 }
 
-/// Evenly chosen elements, including the last.
+/// Evenly spaced elements of a list, including the last one.
 fn spread_over<T: Clone>(all: &[T], most: usize) -> Vec<T> {
     let some = all.len().min(most);
     (1..=some)
@@ -104,11 +103,10 @@ struct TableReader<'s> {
     rows: BTreeMap<EntityKey, Row>,
 }
 
-/// The first and the last key of a page.
 struct PageBounds {
     first: EntityKey,
     last: EntityKey,
-    /// No rows follow the page.
+    /// Whether no rows follow the page.
     ended: bool,
 }
 
@@ -143,7 +141,7 @@ impl TableReader<'_> {
             );
             found.extend(next);
         }
-        // A few large partitions are read at several places.
+        // If there are only a few large partitions, each of them is read at several places.
         let mut left = places.saturating_sub(found.len());
         let large: Vec<PageBounds> = found
             .into_iter()
@@ -170,8 +168,8 @@ impl TableReader<'_> {
                 );
             }
         }
-        // The beginning is one place of several. If there are few places, it fills up the sample. Rows of a wide
-        // entity stay together.
+        // The first page is one place of several. If few places were found, the rest of the sample
+        // is taken from the first page. Rows of a wide entity must stay together.
         let room = PRIMARIES.saturating_sub(self.rows.len()).max(each);
         let step = if self.wide {
             1
@@ -210,7 +208,7 @@ impl TableReader<'_> {
                 last: last.entity.key.clone(),
                 ended: page.continuation.is_none(),
             });
-            // An empty page may have a continuation.
+            // A page without rows may still have a continuation token.
             if found.is_some() || page.continuation.is_none() || self.requests >= REQUESTS {
                 let own = page
                     .rows
@@ -255,7 +253,7 @@ mod tests {
     use evenkeel_model::{AccountName, dated::DatedTables};
     use evenkeel_storage::TableOperation;
 
-    /// The sample of tables with these keys, and the number of requests.
+    /// Reads a sample of tables with these keys. Returns the sample and the number of requests.
     async fn sampled(
         rows: &[(&str, Vec<(String, String)>)],
         source: &Source,

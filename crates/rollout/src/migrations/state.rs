@@ -18,17 +18,17 @@ pub struct StoreState {
     pub recording: BTreeSet<AccountName>,
     pub applied: Vec<AppliedMigration>,
     pub tables: BTreeMap<AccountName, BTreeSet<TableName>>,
-    /// Existing queues, of those that are needed.
+    /// Needed queues that exist.
     pub queues: BTreeMap<AccountName, BTreeSet<QueueName>>,
-    /// Existing containers, of those that are needed.
+    /// Needed containers that exist.
     pub containers: BTreeMap<AccountName, BTreeSet<ContainerName>>,
-    /// Existing collections, of those that are needed, with their fields.
+    /// Needed collections that exist, with their fields.
     pub collections: BTreeMap<(AccountName, CollectionName), Fields>,
     pub record: CatalogRecord,
 }
 
 impl StoreState {
-    /// Whether the account `main` has no table of evenkeel: no worker has ever used it.
+    /// Whether no worker has ever used the account `main`: it has no table of evenkeel.
     pub(super) fn is_fresh(&self) -> bool {
         let tables = self.tables.get(&AccountName::main());
         !tables
@@ -43,9 +43,9 @@ pub struct AppliedMigration {
     pub account: AccountName,
     pub number: String,
     pub name: String,
-    /// Checksum of its text when it was applied.
+    /// Checksum of the migration's file when it was applied.
     pub checksum: String,
-    /// Time by the clock of the machine that applied it.
+    /// Time of application, by the clock of the machine that applied the migration.
     pub applied_at: Option<String>,
 }
 
@@ -89,7 +89,8 @@ pub(super) async fn read_state(
     for ((sink, collection), need) in &needs.collections {
         let action = format!("look for table {collection} of sink {sink}");
         let fields = match stores.sink(sink)?.fields(collection).await {
-            // Whoever recorded the view has created its table. Other jobs must not wait for the database.
+            // If the view is recorded, its table was created before, so it is assumed to exist.
+            // Otherwise all jobs would wait for the database.
             Err(error)
                 if error.class.is_transient() && state.record.has(&need.view, &need.definition) =>
             {
@@ -151,7 +152,8 @@ async fn container_exists(
         || MigrationError::store(format!("look for container {container} in account {name}"));
     #[expect(clippy::expect_used, reason = "a constant")]
     let any = BlobName::new("evenkeel").expect("a blob name");
-    // If only the blob is missing, the container exists. Reading a blob needs fewer rights than listing the blobs.
+    // If only the blob is missing, the container exists. Reading a blob needs fewer rights than
+    // listing the blobs.
     match account.blobs.get(container, &any, Some(0..1)).await {
         Ok(_) => Ok(true),
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
@@ -159,8 +161,9 @@ async fn container_exists(
     }
 }
 
-/// The catalog's record in the account `main`. The number is read first and its ETag kept, so that a change between
-/// the two reads fails the condition of the next write.
+/// Reads the catalog's record in the account `main`. The number is read first. If the record
+/// changes between the reads, the next write fails, because it is conditional on the ETag of the
+/// number.
 pub(super) async fn catalog_record(main: &dyn TableStore) -> Result<CatalogRecord, MigrationError> {
     let account = AccountName::main();
     let mut record = CatalogRecord::default();
@@ -199,7 +202,7 @@ pub(super) struct RecordedNumber {
     pub(super) etag: ETag,
 }
 
-/// `None` if nothing is recorded.
+/// The recorded number; `None` if nothing is recorded.
 pub(super) async fn recorded_number(
     main: &dyn TableStore,
 ) -> Result<Option<RecordedNumber>, MigrationError> {

@@ -1,5 +1,5 @@
-//! What a sample of the data shows about views before they are recorded or retired: the items that the recorded and
-//! the new definition derive, and foreign rows in their tables.
+//! Examines a sample of the data before views are recorded or retired. It shows which items the
+//! recorded and the new definition derive, and foreign rows in the tables of the views.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,21 +17,20 @@ use evenkeel_model::patterns::sample::{SampledTable, ViewSample, single_view_cat
 use evenkeel_model::{Entity, ItemAddress, Site, TableName, ViewName};
 use evenkeel_storage::{ErrorClass, Missing, Query, TableStore};
 
-/// Keys of items that are checked for foreign rows.
+/// Maximum number of items whose keys are checked for foreign rows.
 const KEYS: usize = 20;
-/// Rows of a table that are checked.
+/// Maximum number of rows of a table that are checked.
 const ROWS: u32 = 100;
-/// Concurrent point reads.
+/// Number of point reads in flight.
 const AT_ONCE: usize = 8;
-/// Tables that are read concurrently.
+/// Number of tables that are read at the same time.
 const TABLES_AT_ONCE: usize = 4;
 
-/// Findings about a view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ViewSurvey {
     #[serde(flatten)]
     pub sample: ViewSample,
-    /// Rows in its table that evenkeel did not write.
+    /// Rows in the view's table that evenkeel did not write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign: Option<ForeignRows>,
 }
@@ -42,7 +41,7 @@ pub struct ForeignRows {
     pub table: TableName,
     /// Number of keys of items that were checked.
     pub checked: u64,
-    /// Number of these keys that are in use by a row that evenkeel did not write. Items with these keys cannot be
+    /// Number of these keys with a row that evenkeel did not write. Items with these keys cannot be
     /// written.
     pub taken: u64,
     pub example: String,
@@ -68,7 +67,6 @@ impl fmt::Display for ForeignRows {
 }
 
 impl ViewSurvey {
-    /// Warnings for an operator, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let sample = self.sample.is_suspect().then(|| self.sample.to_string());
         let remedy = |foreign: &ForeignRows| match foreign.taken {
@@ -88,12 +86,12 @@ impl ViewSurvey {
 struct SurveyedView {
     view: ViewName,
     source: Source,
-    /// The recorded definition, if the change may delete items.
+    /// The recorded definition; `None` if the change cannot delete items.
     former: Option<Definition>,
 }
 
 impl Migrator {
-    /// Surveys the views that these changes record or retire. Only reads.
+    /// Surveys the views that these changes record or retire. Sends only reads.
     pub async fn survey(
         &self,
         pending: &[PlannedChange],
@@ -126,7 +124,7 @@ impl Migrator {
         Ok(compared.filter(|sample| sample.loss).collect())
     }
 
-    /// Surveys the catalog's views with these sources. Only reads.
+    /// Surveys the catalog's views that have these sources. Sends only reads.
     pub async fn survey_views(
         &self,
         of: impl Fn(&Source) -> bool,
@@ -134,7 +132,8 @@ impl Migrator {
         self.survey_with(&[], of).await
     }
 
-    /// As [`survey_views`](Self::survey_views), comparing views among these changes with their recorded definition.
+    /// Like [`survey_views`](Self::survey_views), but a view that one of these changes affects is
+    /// compared with its recorded definition.
     pub async fn survey_with(
         &self,
         pending: &[PlannedChange],
@@ -249,7 +248,8 @@ impl Migrator {
             };
             let rows = match view.form() {
                 Form::Copies { rows, .. } | Form::Lists { rows, .. } => rows,
-                // Properties and range overlays are written to rows of others. The other forms have no rows.
+                // Properties and range overlays are written to rows of other owners, and the other
+                // forms have no rows. So neither can have foreign rows.
                 Form::Properties { .. }
                 | Form::Claims(_)
                 | Form::BlobLists(_)
@@ -294,7 +294,7 @@ impl Migrator {
         Ok(None)
     }
 
-    /// The row at the key of an item, if evenkeel did not write it.
+    /// Reads the row at the key of an item. Returns its table and key if evenkeel did not write it.
     async fn is_foreign(
         &self,
         item: &ItemAddress,
@@ -317,7 +317,8 @@ impl Migrator {
             .map(|_| (table.clone(), key.to_string())))
     }
 
-    /// A foreign row among the first rows of a table that only views write.
+    /// Returns a foreign row among the first rows of a table, if there is one. Only views may write
+    /// to the table.
     async fn foreign_among_first(
         &self,
         target: &TableRef,
@@ -351,7 +352,7 @@ impl Migrator {
 }
 
 fn subject(change: &ViewChange) -> SurveyedView {
-    // The items of a retired view are deleted in any case.
+    // The items of a retired view are deleted whatever its definition was.
     let former = match (change.action, &change.former) {
         (ViewAction::Changed | ViewAction::Claimed | ViewAction::Retired, Some(former)) => {
             Some(former.clone())
@@ -388,7 +389,7 @@ fn items(view: &View, primaries: &[Entity]) -> Vec<ItemAddress> {
         .collect()
 }
 
-/// Evenly chosen elements, at most [`KEYS`].
+/// Evenly spaced elements of a list, at most [`KEYS`].
 fn spread<T>(all: &[T]) -> Vec<&T> {
     let step = all.len().div_ceil(KEYS).max(1);
     all.iter().step_by(step).collect()

@@ -1,4 +1,4 @@
-//! Migrations on a simulated account, for tests of this crate and of the commands.
+//! Helpers to migrate a simulated account, for tests of this crate and of the commands.
 
 #![expect(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, QueueName, TableName, ViewName};
 use evenkeel_storage::{Clock, Stores};
 
-/// A clock that stands still.
+/// A clock that always shows noon of the same day.
 #[derive(Debug)]
 pub struct Noon;
 
@@ -38,7 +38,7 @@ pub fn table(name: &str) -> TableRef {
     }
 }
 
-/// A catalog of secondary indexes of Employees, by name and row key.
+/// A catalog with secondary indexes of Employees. Each is given by its name and its row key.
 pub fn catalog(row_keys: &[(&str, &str)]) -> Arc<Catalog> {
     let mut catalog = Catalog::default();
     for (name, row_key) in row_keys {

@@ -207,7 +207,7 @@ async fn added_archives_and_tables_stay_recorded_under_an_older_catalog() {
         record.names
     );
     assert!(older.is_recorded(&record).unwrap(), "and go on");
-    // An operator records the removal. The names may still occur in jobs.
+    // An operator now records the removal. Jobs may still contain the names.
     let texts: Vec<String> = up(&older).await.iter().map(ToString::to_string).collect();
     assert_eq!(
         texts,
@@ -216,7 +216,7 @@ async fn added_archives_and_tables_stay_recorded_under_an_older_catalog() {
     assert_eq!(older.catalog_record().await.unwrap().names, record.names);
 }
 
-/// A catalog with a rule of this condition, if there is one.
+/// A catalog with a rule that has this condition; without a condition it has no rule.
 fn ruled(when: Option<&str>) -> Arc<Catalog> {
     let mut catalog = Catalog::clone(&catalog(&[("name", "{Name}")]));
     if let Some(when) = when {
@@ -248,7 +248,7 @@ async fn an_operator_records_rules_and_a_catalog_with_other_rules_is_refused() {
         Err(error) => error.to_string(),
     };
     up(&of(None)).await;
-    // The row was deleted, or edited by hand.
+    // The row of the declarations is deleted, or edited by hand.
     let key = EntityKey::new("catalog", "declared~default").unwrap();
     let bare =
         TableOperation::InsertOrReplace(Entity::new(key.clone()).with("Note", "edited by hand"));
@@ -287,7 +287,7 @@ async fn an_operator_records_rules_and_a_catalog_with_other_rules_is_refused() {
             "{refused}"
         );
     }
-    // Workers with either catalog keep running, and restore nothing.
+    // Workers with either catalog keep running, and restore nothing in the record.
     let other = of(Some("Left < now - 30d"));
     assert!(
         other
@@ -363,7 +363,7 @@ async fn only_the_first_catalog_of_an_account_has_no_older_workers() {
     );
     let grown = migrator(&world, &catalog(&[("name", "{Name}"), ("mail", "{Email}")]));
     up(&grown).await;
-    // The service's clock nearly stands still here: every write is a moment later.
+    // The simulated service's clock advances only a little with each write.
     let just_recorded =
         super::LEASE_DURATION.saturating_sub(Duration::from_millis(1))..=super::LEASE_DURATION;
     assert!(just_recorded.contains(&grown.time_until_older_workers_end().await.unwrap()));
@@ -397,7 +397,8 @@ async fn a_first_catalog_that_takes_several_transactions_has_no_older_workers_ei
     );
 }
 
-/// Pauses one migration before its n-th operation, while another one runs from beginning to end.
+/// Pauses one migration before its n-th operation, while another migration runs from beginning to
+/// end.
 struct Between {
     at: u64,
     reached: Notify,
@@ -416,8 +417,8 @@ impl FaultPolicy for Between {
     }
 }
 
-/// Runs one migration, and a second one before the n-th operation of the first. `None` if the first has fewer
-/// operations.
+/// Runs one migration, and a second one before the n-th operation of the first. Returns `None` if
+/// the first has fewer operations.
 async fn interleave(
     at: u64,
     one: &Arc<Catalog>,
@@ -439,7 +440,7 @@ async fn interleave(
     tokio::select! {
         biased;
         ((), _) = async { tokio::join!(second, up(&first)) } => {}
-        // The first migration ended before it met the second.
+        // The first migration ended before its n-th operation.
         () = tokio::time::sleep(Duration::from_secs(1)) => return None,
     }
     assert_eq!(first.status().await.unwrap().pending, []);
@@ -456,7 +457,8 @@ async fn concurrent_migrations_run_one_after_the_other() {
     while let Some(record) = interleave(at, &one, &one).await {
         assert_eq!(record.generation, 1, "operation {at}");
         let record = interleave(at, &one, &other).await.unwrap();
-        // The second migration recorded its catalog. The first one found that and recorded its own after it.
+        // The second migration recorded its catalog first. The first one found that record and
+        // recorded its own catalog after it.
         assert_eq!(record.generation, 2, "operation {at}");
         assert_eq!(record.views[&ViewName::new("name").unwrap()].generation, 2);
         at += 1;
@@ -464,7 +466,7 @@ async fn concurrent_migrations_run_one_after_the_other() {
     assert!(at > 15, "only {at} operations were interleaved");
 }
 
-/// The answer to the next transaction is lost.
+/// Loses the answer to the next transaction.
 struct LostAnswer {
     armed: AtomicBool,
 }
@@ -535,7 +537,7 @@ async fn views_that_another_catalog_recorded_differently_are_not_reported() {
     );
 }
 
-/// Tables, queues and containers of the same names are still being deleted for a while.
+/// For a while, the service still deletes tables, queues and containers of the same names.
 struct BeingDeleted {
     left: AtomicU32,
 }
@@ -611,7 +613,7 @@ async fn a_view_of_tables_by_date_is_recorded_by_pattern_and_gets_tables_for_exi
             "record view byuser of Logins%Y%m%d, generation 1",
         ]
     );
-    // A table may be missing because it is being dropped. Only a changed view creates it again.
+    // A table may be missing because it is being dropped, so only a changed view creates it again.
     world
         .account()
         .tables
@@ -685,7 +687,7 @@ fn dated(pattern: &str) -> DatedRef {
     }
 }
 
-/// Retentions of these tables, and views with name, source and target.
+/// A catalog with retentions of these tables, and with views given by name, source and target.
 pub(crate) fn dated_catalog(retentions: &[&str], views: &[(&str, &str, &str)]) -> Catalog {
     let mut catalog = Catalog::default();
     for tables in retentions {

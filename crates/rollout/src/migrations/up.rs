@@ -1,4 +1,4 @@
-//! Carries out the pending changes.
+//! Makes the pending changes of a migration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use evenkeel_model::settings::Settings;
 use evenkeel_model::{AccountName, CatalogOwner, ETag, TableName, ViewName, cause, limits};
 use evenkeel_storage::{Account, Clock, IfMatch, Stores, TableOperation};
 
-/// Attempts of a migration that loses a race to another one.
+/// Maximum number of attempts if other migrations change the record first.
 const ROUNDS: u32 = 10;
-/// Attempts while the service deletes an earlier resource of the same name: ten minutes at 40 s each.
+/// Maximum number of attempts while the service deletes an earlier resource of the same name. At 40
+/// s each, they take ten minutes.
 const WAITS: u32 = 15;
 
-/// Compares the stores with settings and catalog, and brings them up to date.
+/// Compares the stores with the settings and the catalog, and makes the pending changes.
 pub struct Migrator {
     pub(super) stores: Stores,
     clock: Arc<dyn Clock>,
@@ -33,11 +34,11 @@ pub struct Migrator {
     accepted: AcceptedLosses,
 }
 
-/// Views whose items may be lost when their definition changes.
+/// Views that may lose items when their definition changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AcceptedLosses {
     Of(BTreeSet<ViewName>),
-    /// Losses are accepted for every view, so no sample is read.
+    /// Any view may lose items, so no sample is read.
     Any,
 }
 
@@ -48,11 +49,12 @@ pub struct MigrationStatus {
     pub generation: u32,
     pub views: BTreeMap<ViewName, RecordedView>,
     pub pending: Vec<PlannedChange>,
-    /// Problems of collections that no migration repairs; empty if they were not checked
+    /// Problems of collections that no migration repairs. Empty if they were not checked
     /// ([`indexes`](Migrator::indexes)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<CollectionProblem>,
-    /// Findings in the data of the pending views; empty if it was not read ([`survey`](Migrator::survey)).
+    /// Findings in the data of the pending views. Empty if the data was not read
+    /// ([`survey`](Migrator::survey)).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub surveys: Vec<ViewSurvey>,
 }
@@ -90,7 +92,7 @@ impl Migrator {
         &self.needs
     }
 
-    /// Applied migrations and pending changes. Only reads.
+    /// Returns the applied migrations and the pending changes. Sends only reads.
     pub async fn status(&self) -> Result<MigrationStatus, MigrationError> {
         let state = state::read_state(&self.stores, &self.needs).await?;
         let pending = plan::plan(
@@ -110,7 +112,7 @@ impl Migrator {
         })
     }
 
-    /// Declared tables that do not exist. Only lists the tables of each account.
+    /// Declared tables that do not exist. Sends only requests that list the tables of each account.
     pub async fn missing_tables(
         &self,
     ) -> Result<BTreeSet<(AccountName, TableName)>, MigrationError> {
@@ -126,32 +128,32 @@ impl Migrator {
         Ok(missing)
     }
 
-    /// The pending changes that this consent allows. An error if views would be retired or replaced without consent,
-    /// or if existing items would be lost. Only reads.
+    /// The pending changes that this consent allows. Returns an error if views would be retired or
+    /// replaced without consent, or if existing items would be lost. Sends only reads.
     pub async fn pending(&self, consent: Consent) -> Result<Vec<PlannedChange>, MigrationError> {
         let pending = self.status().await?.pending;
         self.refuse_losses(&pending, &mut None).await?;
         self.refuse_unreachable(allowed(pending, consent)?)
     }
 
-    /// An error if the record does not fit the catalog.
+    /// Returns an error if the configured catalog is not the recorded one.
     pub async fn refuse_unrecorded(&self) -> Result<(), MigrationError> {
         self.own_record().await.map(drop)
     }
 
-    /// The record, if it fits the catalog.
+    /// The record, or an error if the configured catalog is not the recorded one.
     async fn own_record(&self) -> Result<CatalogRecord, MigrationError> {
         let record = self.catalog_record().await?;
         if self.is_recorded(&record)? {
             return Ok(record);
         }
-        // If views would be retired or replaced, this error names them.
+        // This returns a better error, which names the views that would be retired or replaced.
         self.pending(Consent::Additions).await?;
         Err(MigrationError::Unrecorded)
     }
 
-    /// As [`refuse_unrecorded`](Self::refuse_unrecorded); also an error if recorded archives, retentions or rules
-    /// differ from the catalog. New ones are allowed.
+    /// Like [`refuse_unrecorded`](Self::refuse_unrecorded), but also returns an error if recorded
+    /// archives, retentions or rules differ from the catalog. New ones are allowed.
     pub async fn refuse_other_declarations(&self) -> Result<(), MigrationError> {
         let record = self.own_record().await?;
         let Some(recorded) = record.declarations.get(&self.owner) else {
@@ -166,7 +168,6 @@ impl Migrator {
         }
     }
 
-    /// Whether the record fits the catalog.
     pub fn is_recorded(&self, record: &CatalogRecord) -> Result<bool, MigrationError> {
         record.fits(&self.catalog, &self.owner)
     }
@@ -182,9 +183,10 @@ impl Migrator {
             .saturating_sub(self.time_since_recorded().await?.unwrap_or_default()))
     }
 
-    /// Makes the pending changes that the consent allows, and reports each when it is done. If a view would be retired
-    /// or replaced without consent, or a changed view would lose existing items, nothing is done. It can be repeated,
-    /// and other processes may run it at the same time.
+    /// Makes the pending changes that the consent allows, and reports each when it is made. If a
+    /// view would be retired or replaced without consent, or a changed view would lose existing
+    /// items, no change is made. A migration can be repeated, and several processes may migrate at
+    /// the same time.
     pub async fn up(
         &self,
         consent: Consent,
@@ -194,7 +196,8 @@ impl Migrator {
         let mut sampled = None;
         for _ in 0..ROUNDS {
             let state = state::read_state(&self.stores, &self.needs).await?;
-            // The views are recorded after all: the answer was lost, or another process recorded them.
+            // These views were recorded after all: the answer was lost, or another process recorded
+            // them.
             let recorded = unconfirmed
                 .drain(..)
                 .filter(|change| state.record.has_change(change));
@@ -239,8 +242,8 @@ impl Migrator {
         Err(MigrationError::Contended(ROUNDS))
     }
 
-    /// An error if changed views would lose existing items without acceptance. `sampled` contains the changes that
-    /// were sampled before.
+    /// Returns an error if changed views would lose existing items and the loss was not accepted.
+    /// `sampled` contains the changes that were sampled before.
     async fn refuse_losses(
         &self,
         pending: &[PlannedChange],
@@ -262,7 +265,7 @@ impl Migrator {
         }
     }
 
-    /// An error if a view has items in an account that is no longer configured.
+    /// Returns an error if a view has items in an account that is no longer configured.
     fn refuse_unreachable(
         &self,
         pending: Vec<PlannedChange>,
@@ -284,7 +287,8 @@ impl Migrator {
         state::catalog_record(self.stores.account(&AccountName::main())?.tables.as_ref()).await
     }
 
-    /// ETag of the recorded catalog's number; `None` if none is recorded. Sends one request.
+    /// ETag of the number of the recorded catalog; `None` if no catalog is recorded. Sends one
+    /// request.
     pub async fn recorded_version(&self) -> Result<Option<ETag>, MigrationError> {
         let main = &self.account(&AccountName::main())?.tables;
         Ok(state::recorded_number(main.as_ref())
@@ -292,8 +296,8 @@ impl Migrator {
             .map(|number| number.etag))
     }
 
-    /// Time since the catalog was recorded, by the table service's clock only; `None` if none is recorded. Sends three
-    /// requests.
+    /// Time since the catalog was recorded, measured only by the table service's clock; `None` if
+    /// no catalog is recorded. Sends three requests.
     pub async fn time_since_recorded(&self) -> Result<Option<Duration>, MigrationError> {
         let main = self.account(&AccountName::main())?.tables.as_ref();
         let action = || MigrationError::store("ask the table service for the time");
@@ -318,8 +322,8 @@ impl Migrator {
         Ok(age.map(|age| Duration::try_from(age).unwrap_or_default()))
     }
 
-    /// Records that a later generation of a view's items exists, so that `migrate up` continues beyond it. Returns
-    /// whether it was new.
+    /// Records that a view has items of a later generation, so that `migrate up` gives the view an
+    /// even later one. Returns whether this was not known before.
     pub async fn record_later_generation(
         &self,
         view: &ViewName,
@@ -419,7 +423,8 @@ impl Migrator {
                 let insert = TableOperation::Insert(rows::applied(migration, self.clock.now())?);
                 match tables.apply(&rows::table()?, &insert).await {
                     Ok(_) => {}
-                    // Another process applied it, or this one did and the answer was lost.
+                    // Another process applied this migration, or this process did and the answer
+                    // was lost.
                     Err(error) if error.is_lost_race() => {}
                     Err(error) => return Err(action(error)),
                 }
@@ -440,9 +445,10 @@ impl Migrator {
         Ok(())
     }
 
-    /// Records views, names and declarations. Each transaction raises the catalog's number on the condition of the
-    /// ETag that was read, or inserts it. `false` if another process was faster or the answer was lost; the next read
-    /// of the record shows which.
+    /// Records views, names and declarations. Each transaction raises the catalog's number on
+    /// condition of the ETag that was read, or inserts the number. Returns `false` if another
+    /// process was faster or the answer was lost. The next read of the record shows which of the
+    /// two happened.
     async fn record(
         &self,
         state: &StoreState,
@@ -510,7 +516,8 @@ impl Migrator {
     }
 }
 
-/// The pending changes that the consent allows. An error if views would be retired or replaced without it. Pure.
+/// The pending changes that the consent allows. Returns an error if views would be retired or
+/// replaced without consent. Pure.
 fn allowed(
     mut pending: Vec<PlannedChange>,
     consent: Consent,

@@ -105,7 +105,7 @@ impl Ledger {
                     to: Some(to),
                     ..
                 }),
-            ) if poison.error.contains("was not brought there by this job") => {
+            ) if poison.error.contains("was not moved there by this job") => {
                 history.source_present_since(to, first)
             }
             // The entity has large values, and its destination does not support them.

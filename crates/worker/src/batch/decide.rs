@@ -6,13 +6,13 @@
 //! | jobs | message |
 //! |---|---|
 //! | all are final | deleted, after the poison messages of the failed jobs were put |
-//! | some are final | released with only the jobs that are left, those that were not started first; no attempt is charged |
-//! | none is final, some were started and some were not, and no job panicked, timed out or was given up | the same |
-//! | none is final, otherwise | released unchanged: the attempt is that of the outcome with the greatest weight |
+//! | some are final | released with only the remaining jobs; jobs that were not started come first; no attempt is charged |
+//! | none is final, some were started and some were not, and no job panicked, timed out or was given up | as in the previous row |
+//! | none is final, otherwise | released unchanged; the outcome with the greatest weight decides whether an attempt is charged |
 //! | the lease was lost | none: another receiver has it |
 //!
-//! The delay is the shortest of the jobs that are left. It is zero if progress is saved and jobs
-//! remain that were not started.
+//! The delay is the shortest delay of the remaining jobs. It is zero if the message is released
+//! with only the remaining jobs and some of them were not started.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(crate) enum RunLimit {
     All,
     /// Only the first jobs may run, because an earlier run of more jobs was cut off.
     First(usize),
-    /// No job may run: the first job has crashed the process in this many runs.
+    /// No job may run, because this many attempts of the first job crashed, panicked or timed out.
     Exhausted(u32),
 }
 
@@ -75,9 +75,9 @@ impl RunLimit {
         }
     }
 
-    /// Maximum number of jobs that the next delivery runs at once; `None` for all jobs. It is not more than in this
-    /// run, so that a message that is too large as a whole does not crash the process again and again. When the one job
-    /// that crashes the process has been found, all other jobs run.
+    /// Maximum number of jobs that the next delivery runs at once; `None` for all jobs. The number
+    /// does not grow, so that a message that is too large as a whole does not crash the process
+    /// again and again. Once the single job that crashes the process was found, all other jobs run.
     fn next(self) -> Option<u32> {
         match self {
             Self::First(jobs) => u32::try_from(jobs).ok(),
@@ -105,18 +105,18 @@ pub(crate) struct BatchDecision {
     pub(crate) skipped: usize,
     pub(crate) poisoned: Vec<PoisonedJob>,
     left: Vec<RetriedJob>,
-    /// How many jobs have an outcome. They are the first ones of the batch.
+    /// Number of jobs that have an outcome. They are the first jobs of the batch.
     started: usize,
     run_limit: RunLimit,
-    /// The delay of a first retry. No delay is longer after a delivery in which a job ended, because
-    /// delays grow only with deliveries that make no progress.
+    /// The delay of a first retry. After a delivery in which a job ended, no delay is longer than
+    /// this, because delays grow only with deliveries that make no progress.
     first_wait: Duration,
     lost: bool,
 }
 
 impl BatchDecision {
-    /// `ends` holds the outcomes of the first jobs of the batch: of those that were started, or of
-    /// all if the message would expire before its next delivery.
+    /// `ends` holds the outcomes of the first jobs of the batch. These are the jobs that were
+    /// started, or all jobs if the message would expire before its next delivery.
     pub(crate) fn of(
         ends: &[JobOutcome],
         run_limit: RunLimit,
@@ -206,8 +206,8 @@ impl BatchDecision {
             .iter()
             .map(|left| left.attempt)
             .max_by_key(|attempt| weight(*attempt));
-        // A run that panicked or hung must count as an attempt, or it would be retried for ever. A
-        // job that is given up stays first until its poison message is put.
+        // A run that panicked or timed out must count as an attempt, or it would be retried for
+        // ever. A job that is given up stays first in the batch until its poison message is put.
         let may_turn =
             worst != Some(Attempt::Counts) && !matches!(self.run_limit, RunLimit::Exhausted(_));
         if ended > 0 || (not_started && self.started > 0 && may_turn) {
@@ -232,13 +232,13 @@ impl BatchDecision {
                 failing,
             });
         }
-        // A delivery that was interrupted before any job started is not the fault of a job.
+        // If a delivery was interrupted before any job started, no job is at fault.
         let attempt = worst.unwrap_or(Attempt::WrittenOff);
         Settlement::Release { delay, attempt }
     }
 
     /// Logs each poisoned job, and one line for the failed jobs that are retried. If all jobs are
-    /// retried, the line of the delivery is enough.
+    /// retried, nothing is logged here, because the log line of the delivery is enough.
     pub(crate) fn report(&self, batch: &Batch, ends: &[JobOutcome], settlement: &Settlement) {
         for PoisonedJob { at, verdict } in &self.poisoned {
             let PoisonVerdict {
@@ -272,13 +272,13 @@ impl BatchDecision {
                 key = key(batch, first.at),
                 step,
                 error,
-                "{again} jobs of a batch failed; they will be retried; key, step and error are those of the first"
+                "{again} jobs of a batch failed and will be retried; key, step and error are those of the first"
             );
         }
     }
 
-    /// The outcome that stands for the whole delivery: a failure if there is one, with the changes
-    /// of all jobs.
+    /// The outcome that stands for the whole delivery, with the changes of all jobs. If a job
+    /// failed, the outcome is a failure.
     pub(crate) fn overall_outcome(&self, ends: &[JobOutcome]) -> RunOutcome {
         let mut summary = Summary::default();
         ends.iter()
@@ -453,7 +453,8 @@ mod tests {
             progress.jobs_per_delivery, None,
             "the rest is less than that"
         );
-        // Halving finds how many jobs the process can take with as few crashes as possible.
+        // Halving finds, with as few crashes as possible, how many jobs the process can run at
+        // once.
         let (mut left, mut note, mut crashes) = (1_000, deliveries(1, 0, None), 0);
         while left > 0 {
             let run_limit = RunLimit::of(left, &note, 5);

@@ -1,5 +1,5 @@
-//! Groups poison messages by cause: the error without keys and values. One fault of thousands of
-//! messages is then one line. Pure.
+//! Groups poison messages by cause, which is the error without keys and values. If one fault
+//! poisoned thousands of messages, they appear in one line. Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ const VALUE: char = '…';
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoisonCause {
-    /// Stable as long as the error text does not change.
+    /// Identifies the cause. The id stays the same as long as the error text does not change.
     pub id: String,
     pub reason: Reason,
-    /// Without keys and values.
+    /// The error text without keys and values.
     pub error: String,
     pub count: u64,
     pub first: Timestamp,
@@ -26,7 +26,7 @@ pub struct PoisonCause {
     pub sample: String,
 }
 
-/// Most frequent causes first.
+/// Groups messages by cause. The most frequent causes come first.
 pub fn causes<'e>(entries: impl Iterator<Item = &'e PoisonEntry>) -> Vec<PoisonCause> {
     let mut causes: BTreeMap<String, PoisonCause> = BTreeMap::new();
     for PoisonEntry { message, .. } in entries {
@@ -61,7 +61,8 @@ pub fn cause_id(message: &PoisonMessage) -> String {
     id
 }
 
-/// Replaces the values in an error: quoted texts, numbers, ids, and paths after their first slash.
+/// Replaces the values in an error by placeholders: quoted texts, numbers, ids, and the parts of
+/// paths after the first slash.
 fn without_values(error: &str) -> String {
     let (mut plain, mut word, mut chars) = (String::new(), String::new(), error.chars());
     while let Some(char) = chars.next() {

@@ -12,30 +12,31 @@ use evenkeel_model::large::STAGING;
 use evenkeel_model::{AccountName, ContainerName};
 use evenkeel_storage::{ErrorClass, Message, StoreError};
 
-/// Memory for messages to be shown again at the end: some thousands of usual length.
+/// Memory for the messages that are shown again at the end. Some thousands of messages of usual
+/// length fit.
 const MAX_KEPT_BYTES: u64 = 32 * 1024 * 1024;
 /// Memory of a message besides its text: the id, the receipt and the map entry.
 const MESSAGE_OVERHEAD: u64 = 512;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ErasureDiscards {
-    /// Messages, with their bodies in blobs.
+    /// Discarded messages. Bodies in blobs are deleted with their messages.
     pub messages: u64,
-    /// Staged blobs of these messages.
+    /// Deleted blobs that were staged for the jobs of these messages.
     pub staged: u64,
     /// Approximate number of messages that were not seen because another command hides them.
     pub hidden: u64,
-    /// Messages that were kept although they have or may have data of an erased primary.
+    /// Messages that were kept although they contain, or may contain, data of an erased primary.
     pub left: RemainingMessages,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RemainingMessages {
-    /// About an erased primary and also about others.
+    /// Messages that are about an erased primary and also about others.
     pub about_many: u64,
-    /// It cannot be determined whether they are about an erased primary.
+    /// Messages for which it cannot be determined whether they are about an erased primary.
     pub unclear: u64,
-    /// About other primaries, but their error has a key of an erased one.
+    /// Messages that are about other primaries, but whose error contains a key of an erased one.
     pub in_errors: u64,
 }
 
@@ -68,7 +69,7 @@ struct PoisonSearch<'s> {
 #[derive(Default)]
 struct DiscardWalk {
     done: ErasureDiscards,
-    /// Messages to discard that could not be deleted.
+    /// Number of messages that had to be discarded but could not be deleted.
     failed: u64,
     /// Messages to show again at the end, with their latest receipts.
     others: BTreeMap<String, Message>,
@@ -78,7 +79,7 @@ struct DiscardWalk {
 }
 
 impl DiscardWalk {
-    /// Keeps a message for showing it again, if there is room.
+    /// Keeps a message so that it can be shown again, if there is room for it.
     fn keep(&mut self, message: Message) {
         let weight = MESSAGE_OVERHEAD + weight::received(&message);
         if self.others.contains_key(&message.id) {
@@ -91,13 +92,13 @@ impl DiscardWalk {
 }
 
 impl PoisonQueue {
-    /// Discards the messages that are only about erased primaries, and the blobs that they had
-    /// staged. A message that is also about others stays.
+    /// Discards the messages that are only about erased primaries, and the blobs that were staged
+    /// for them. A message that is also about other primaries stays.
     ///
-    /// Memory is bounded, apart from some eight bytes for each message of the queue. Messages for
-    /// which there is no room reappear by themselves after at most two minutes.
+    /// Apart from some eight bytes for each message of the queue, the memory is bounded. Messages
+    /// for which there is no room reappear by themselves after at most two minutes.
     ///
-    /// The result includes the discards before a failure.
+    /// The result includes the messages that were discarded before a failure.
     pub(crate) async fn discard_about(
         &self,
         account: &AccountName,
@@ -147,7 +148,7 @@ impl PoisonQueue {
         for held in self.group_copies(page.into_iter(), None) {
             let message = &held.entry.message;
             let relevance = match self.body(message).await {
-                // A body this large was not written by a worker, because no message is that large.
+                // No worker wrote a body of this size, because no job message is that large.
                 Err(error) if error.class == ErrorClass::TooLarge => Relevance::Unclear,
                 body => body?.map_or(Relevance::Other, |body| {
                     targets.relevance(&body, message.first_enqueued, account, &self.recheck)
@@ -161,7 +162,7 @@ impl PoisonQueue {
                 relevance
             };
             if !matches!(relevance, Relevance::About(_)) {
-                // A page may be received a second time; its messages are counted once.
+                // The same message may be received a second time, but must be counted once.
                 if held
                     .copies
                     .iter()
@@ -192,8 +193,9 @@ impl PoisonQueue {
         Ok(())
     }
 
-    /// Deletes the staged blobs of a job. Returns how many, and whether none remains that may
-    /// belong to the job. The job has not run, so its hashes identify the blobs.
+    /// Deletes the staged blobs of a job. Returns how many were deleted, and whether no blob
+    /// remains that may belong to the job. Since the job has not run, the hashes in the message
+    /// identify its blobs.
     async fn unstage(&self, staged: &[StagedBlob]) -> Result<(u64, bool), StoreError> {
         let Ok(container) = ContainerName::new(STAGING) else {
             return Ok((0, true));

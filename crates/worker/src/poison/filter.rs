@@ -11,8 +11,8 @@ use super::{PoisonEntry, PoisonError, PoisonMessage, Reason};
 use evenkeel_model::units::parse_duration;
 use evenkeel_model::{EntityKey, Key};
 
-/// Filters for messages, as the command line, the HTTP API and the pages take them. An absent or
-/// empty value does not filter.
+/// Filters for messages, in the form in which the command line, the HTTP API and the dashboard
+/// receive them. An absent or empty value does not filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PoisonCriteria {
@@ -63,14 +63,14 @@ impl PoisonCriteria {
         })
     }
 
-    /// Empty if the criterion is not set.
+    /// The value of a criterion; empty if it is not set.
     pub fn get(&self, name: &str) -> &str {
         self.pairs()
             .find(|(known, _)| *known == name)
             .map_or("", |(_, value)| value)
     }
 
-    /// An unknown name is ignored.
+    /// Sets a criterion. An unknown name is ignored.
     pub fn set(&mut self, name: &str, value: String) {
         let field = match name {
             "reason" => &mut self.reason,
@@ -104,7 +104,6 @@ impl PoisonCriteria {
     }
 }
 
-/// Parses a time, or a duration before `now`.
 fn moment(name: &str, text: &str, now: Timestamp) -> Result<Timestamp, PoisonError> {
     text.parse().or_else(|_| {
         let ago = parse_duration(text)
@@ -118,11 +117,11 @@ fn moment(name: &str, text: &str, now: Timestamp) -> Result<Timestamp, PoisonErr
     })
 }
 
-/// A key, or a PartitionKey that several entities share. Keys cannot contain a slash.
+/// A key of one entity, or a PartitionKey that several entities share. Keys cannot contain a slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoisonKeyFilter {
     pub(super) pk: Key,
-    /// Any RowKey if `None`.
+    /// The RowKey; `None` accepts any.
     pub(super) rk: Option<Key>,
 }
 
@@ -151,7 +150,7 @@ impl PoisonKeyFilter {
         self.pk.as_str() == pk && self.rk.as_ref().is_none_or(|wanted| wanted.as_str() == rk)
     }
 
-    /// Whether an error names a matching entity of this table, or of any table.
+    /// Whether an error names a matching entity. Without a table, an entity of any table matches.
     fn is_in(&self, error: &str, table: Option<&str>) -> bool {
         let table = table.unwrap_or_default();
         let key = match &self.rk {
@@ -168,21 +167,22 @@ impl PoisonKeyFilter {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoisonFilter {
-    /// Ids as in [`PoisonEntry::has`]; all messages if empty.
+    /// Selected ids, compared with [`PoisonEntry::has`]; if empty, all messages are selected.
     pub ids: BTreeSet<String>,
     pub reason: Option<Reason>,
     pub cause: Option<String>,
     pub view: Option<String>,
     pub table: Option<String>,
     pub key: Option<PoisonKeyFilter>,
-    /// In lower case.
+    /// Text to search for, in lower case.
     pub text: Option<String>,
-    /// By the worker's clock.
+    /// Earliest time of poisoning, by the worker's clock.
     pub since: Option<Timestamp>,
-    /// By the worker's clock.
+    /// Time before which the message was poisoned, by the worker's clock.
     pub before: Option<Timestamp>,
-    /// For a requeue or a discard: only messages put on the poison queue until then, by the queue's
-    /// clock. Later messages were not part of the list that the user confirmed.
+    /// Latest time, by the queue's clock, at which a message may have been put on the poison queue.
+    /// It is set for a requeue or a discard, because later messages were not part of the list that
+    /// the user confirmed.
     pub until: Option<Timestamp>,
 }
 
@@ -206,7 +206,7 @@ impl PoisonFilter {
     }
 
     /// Whether the message is about a matching entity. If the body is in a blob or names no entity,
-    /// its error decides.
+    /// the error text decides.
     fn is_about(&self, message: &PoisonMessage) -> bool {
         if self.table.is_none() && self.key.is_none() {
             return true;
@@ -227,8 +227,9 @@ impl PoisonFilter {
         })
     }
 
-    /// Why this message is ambiguous: several messages have the requested id, one of them as its
-    /// original's id, and this message's own id was not given.
+    /// Why the selection of this message is ambiguous; `None` if it is not. It is ambiguous if
+    /// several messages have a requested id, one of them as the id of its original message, and the
+    /// id of this message on the poison queue was not requested.
     pub(super) fn ambiguity(&self, one: &PoisonCopies, all: &[PoisonCopies]) -> Option<String> {
         let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
         let claimed = |id: &&String| {

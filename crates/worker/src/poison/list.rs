@@ -1,10 +1,10 @@
 //! Lists a poison queue.
 //!
-//! The service shows the first 32 messages without hiding them, which is enough for a short queue.
-//! The messages of a longer queue are received, several pages at once, and each is hidden for as
-//! short a time as the whole listing may take. At the end some hundreds are shown again one by one,
-//! even if the listing is interrupted. With more messages this would take longer than waiting until
-//! they reappear by themselves. Other commands wait for the messages that a listing hides.
+//! A peek returns the first 32 messages without hiding them, which is enough for a short queue. The
+//! messages of a longer queue are received, several pages at once, and hidden for about as long as
+//! the whole listing may take. At the end, up to some hundreds of messages are shown again one by
+//! one, even if the listing is interrupted. With more messages, that would take longer than waiting
+//! until they reappear by themselves. Other commands wait for messages that a listing hides.
 
 use std::collections::BTreeMap;
 
@@ -25,13 +25,13 @@ pub struct PoisonListing {
 }
 
 impl PoisonQueue {
-    /// A queue of up to 32 messages is not changed.
+    /// Lists the selected messages. A queue of up to 32 messages is not changed by this.
     pub async fn list(&self, filter: &PoisonFilter) -> Result<PoisonListing, StoreError> {
         let (front, total) = self.peek(filter.reason).await?;
         let seen = copies(&front);
         let hidden = total.saturating_sub(seen);
-        // The missing messages are hidden by somebody else, and receiving the others would not
-        // bring them back.
+        // If the missing messages are hidden by somebody else, receiving would not show them
+        // either.
         if hidden == 0
             || (seen < u64::from(limits::QUEUE_BATCH) && !may_be_hidden_by_listing(hidden))
         {
@@ -57,8 +57,8 @@ impl PoisonQueue {
         })
     }
 
-    /// Receives all messages. Returns whether it was interrupted. After a failure the received
-    /// messages are shown again.
+    /// Receives all messages. Returns whether the listing was interrupted. After a failure, the
+    /// received messages are shown again.
     async fn hold_all(
         &self,
         total: u64,
@@ -71,7 +71,7 @@ impl PoisonQueue {
                 return Ok((self.group_copies(got.into_values(), meant), true));
             }
             match pages.next_pages().await {
-                // A message that is received again replaces its older receipt.
+                // If a message is received again, its new receipt replaces the old one.
                 Ok(Some(page)) => got.extend(
                     page.messages
                         .into_iter()
@@ -87,7 +87,8 @@ impl PoisonQueue {
         Ok((self.group_copies(got.into_values(), meant), false))
     }
 
-    /// Shows messages again, unless there are so many that they reappear sooner by themselves.
+    /// Shows messages again one by one, unless there are so many that they reappear sooner by
+    /// themselves.
     async fn show_few_again<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
         let messages: Vec<&Message> = messages.collect();
         if messages.len() as u64 <= SHOWN_AGAIN {

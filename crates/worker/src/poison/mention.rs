@@ -1,8 +1,8 @@
 //! Finds keys in a text in any encoding: JSON escapes, Base64, gzip, UTF-16. Pure.
 //!
-//! It is used for texts that cannot be read as jobs. A key must be a whole word: `7` matches
-//! `"RowKey":"7"` but not `17`. A key without a letter or digit is never found, because it is in
-//! most texts. If both keys are equal, the word must occur twice.
+//! This search is for texts that cannot be decoded as jobs. A key must occur as a whole word: `7`
+//! matches `"RowKey":"7"` but not `17`. A key without a letter or digit is never found, because
+//! most texts contain it. If PartitionKey and RowKey are equal, the word must occur twice.
 
 use std::io::Read as _;
 
@@ -12,13 +12,15 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use evenkeel_model::{EntityKey, limits};
 
-/// Nested encodings that are unwrapped. Base64 of gzip of JSON inside a JSON string takes four.
+/// Maximum depth of nested encodings. Base64 of gzip of JSON inside a JSON string has a depth of
+/// four.
 const MAX_DEPTH: u8 = 4;
-/// Limit of all decoded texts together, in bytes.
+/// Maximum total length of all decoded texts, in bytes.
 const MAX_BYTES: usize = 8 * limits::EXPANDED_BODY_BYTES;
-/// Shortest run of letters and digits that is tried as Base64.
+/// Shortest run of letters and digits that is decoded as Base64.
 const MIN_RUN: usize = 8;
-/// A shorter part that is not text is ignored, because a plain word may look like Base64.
+/// Decoded parts that are shorter than this and not text are ignored, because a plain word may look
+/// like Base64.
 const MIN_OPAQUE_BYTES: usize = 16;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -37,7 +39,8 @@ pub(super) struct Spellings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mention {
     Both,
-    /// The RowKey was found. The PartitionKey was not found, or cannot be told from other words.
+    /// The RowKey was found. The PartitionKey was not found, or cannot be distinguished from other
+    /// words.
     RowKey,
     Neither,
 }
@@ -69,8 +72,7 @@ impl Spellings {
         if both { Mention::Both } else { Mention::RowKey }
     }
 
-    /// Adds a text and everything encoded in it. `whole` is set if the text is the whole message
-    /// and not a part of it.
+    /// Adds a text and every text encoded in it. `whole` is true if `text` is the whole message.
     fn add(&mut self, text: String, deep: u8, whole: bool) {
         self.bytes += text.len();
         if self.bytes > MAX_BYTES {
@@ -100,7 +102,7 @@ impl Spellings {
             let read = flate2::read::GzDecoder::new(bytes)
                 .take(limits::EXPANDED_BODY_BYTES as u64 + 1)
                 .read_to_end(&mut expanded);
-            // A stream that is broken still yields the bytes before the break.
+            // A damaged stream still yields the bytes before the damage.
             self.opaque |= whole && (read.is_err() || expanded.len() > limits::EXPANDED_BODY_BYTES);
             if !expanded.is_empty() && !expanded.starts_with(&GZIP) {
                 self.add_bytes(&expanded, deep, whole);
@@ -149,7 +151,8 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
         .find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(text).ok())
 }
 
-/// Detects UTF-16 by its byte order mark, or by every other byte being zero, as in Latin text.
+/// Decodes UTF-16. It is recognised by its byte order mark, or because every other byte is zero, as
+/// in Latin text.
 fn utf16(bytes: &[u8]) -> Option<String> {
     let zeros = |odd: usize| {
         bytes
@@ -177,7 +180,7 @@ fn utf16(bytes: &[u8]) -> Option<String> {
     String::from_utf16(&units).ok()
 }
 
-/// Replaces each JSON escape by its character. `None` if there is none.
+/// Replaces each JSON escape by its character. Returns `None` if the text has no escape.
 fn unescaped(text: &str) -> Option<String> {
     text.contains('\\').then(|| {
         let (mut plain, mut rest) = (Vec::with_capacity(text.len() / 2), text);

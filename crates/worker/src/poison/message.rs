@@ -15,10 +15,10 @@ use evenkeel_model::{BlobName, ContainerName, QueueName, body, limits};
 /// Container of bodies that do not fit into a poison message.
 pub const BODY_CONTAINER: &str = OWN_CONTAINERS[1];
 const VERSION: u32 = 1;
-/// Maximum length of an error in bytes. A usual chain of causes has a few hundred bytes.
+/// Maximum length of an error in bytes. A usual error with its causes has a few hundred bytes.
 const ERROR_BYTES: usize = cause::CHAIN_BYTES;
 const TEXT_BYTES: usize = 1_024;
-/// Longest message id. A GUID has 36 characters.
+/// Maximum length of a message id in bytes. A GUID has 36 characters.
 const MESSAGE_ID_BYTES: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,7 +28,6 @@ pub enum Reason {
     Exhausted,
     /// Every further attempt would fail too.
     Permanent,
-    /// The text of the message could not be decoded.
     Undecodable,
     Expired,
     /// Another program put the message on the poison queue. Workers never write this reason.
@@ -75,7 +74,7 @@ impl std::str::FromStr for Reason {
     }
 }
 
-/// A text that is not a poison message, or a wrong filter.
+/// The error for a text that is not a poison message, or for an invalid filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PoisonError(String);
@@ -86,7 +85,7 @@ impl PoisonError {
     }
 }
 
-/// The stored format of a poison message.
+/// A poison message in the format in which it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoisonMessage {
     pub v: FormatVersion<VERSION>,
@@ -96,22 +95,22 @@ pub struct PoisonMessage {
     pub step: String,
     pub op: Option<String>,
     pub dequeue_count: u32,
-    /// By the queue's clock.
+    /// When the message was first enqueued, by the queue's clock.
     pub first_enqueued: Timestamp,
-    /// By the worker's clock.
+    /// When the message was poisoned, by the worker's clock.
     pub poisoned: Timestamp,
     pub worker: String,
     /// The queue that the message came from, to which a requeue returns it.
     pub queue: QueueName,
-    /// The id of the original message, the same in every copy.
+    /// The id of the original message, which is the same in every copy.
     pub message_id: String,
-    /// The client's id of the job.
+    /// The id that the client gave to the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The JSON text if the message was plain or Base64, otherwise the text as it was on the queue.
+    /// The JSON text if the message was plain or Base64. Otherwise the text as it was on the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// Set if the body did not fit.
+    /// The blob with the body, if the body did not fit into the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_blob: Option<BodyBlob>,
 }
@@ -123,10 +122,10 @@ pub struct BodyBlob {
 }
 
 impl PoisonMessage {
-    /// Texts from outside are shortened.
+    /// Encodes the message for the queue. Texts from outside evenkeel are shortened.
     pub fn encode(&self) -> String {
         let mut wire = self.clone();
-        // The error is cut in the middle, because the root cause is at the end.
+        // The error is shortened in the middle, because the root cause is at its end.
         wire.error = quoted::cut(&wire.error, ERROR_BYTES);
         for text in [
             Some(&mut wire.step),
@@ -139,7 +138,7 @@ impl PoisonMessage {
         {
             *text = cause::shortened(text, TEXT_BYTES);
         }
-        // Strings and numbers always serialise.
+        // Serialising strings and numbers cannot fail.
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
     }
 
@@ -168,7 +167,8 @@ impl PoisonMessage {
             .map_err(|error| PoisonError(cause::chain(&error)))
     }
 
-    /// The body to keep for a message's text: readable if possible, but never expanded.
+    /// Returns the body to keep for a message's text. The body is decoded to readable text if
+    /// possible, but never expanded.
     pub fn keep_body(text: &str) -> String {
         match body::decode(text) {
             Ok(body) if body.raw_bytes == body.text.len() && body.text.starts_with('{') => {
@@ -189,9 +189,9 @@ impl PoisonMessage {
         }
     }
 
-    /// The reason why no worker of these queues can have written this message. `None` if a worker
-    /// can have written it. A message that is not forged refers only to its own queues and to the
-    /// blob of its own body.
+    /// Returns why no worker of these queues can have written this message; `None` if a worker can
+    /// have written it. A worker's message refers only to its own queues and to the blob of its own
+    /// body.
     pub fn forged(&self, queues: &[QueueName]) -> Option<String> {
         if !queues.contains(&self.queue) {
             return Some(format!(
@@ -227,8 +227,8 @@ impl PoisonMessage {
         })
     }
 
-    /// The blob of a body that does not fit. It is the same for every copy, and the id alone does
-    /// not reveal it.
+    /// The name of the blob for a body that does not fit. All copies of a message have the same
+    /// name, and the message id alone does not reveal it.
     pub fn body_blob_name(&self) -> Option<BodyBlob> {
         let digest = hex::encode(Sha256::digest(note::compared(self.body.as_ref()?)));
         let name = BlobName::new(format!("{}-{digest}", self.blob_prefix()?)).ok()?;

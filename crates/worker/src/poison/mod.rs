@@ -1,4 +1,5 @@
-//! Poison: messages that will not be retried, kept with the reason until a person decides.
+//! Poison messages are messages that will not be retried. They are kept with their reason until a
+//! person decides what to do.
 //!
 //! ```text
 //!   job queue                         <queue>-poison                 a person
@@ -6,9 +7,9 @@
 //!      └────── deleted, second                                       then every copy is deleted
 //! ```
 //!
-//! In both directions the message is first put and then deleted, so a crash in between leaves two
-//! copies, never none. Copies of one original have the same message id and are shown, requeued and
-//! discarded together.
+//! In both directions, the message is first put on the new queue and then deleted from the old one.
+//! A crash between the two steps leaves two copies, never none. Copies of one original have the
+//! same message id and are shown, requeued and discarded together.
 //!
 //! [`PoisonMessage`] is the format (pure); [`PoisonQueue`] has the operations of the command line.
 

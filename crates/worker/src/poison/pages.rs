@@ -1,5 +1,5 @@
-//! Reads a poison queue page by page. Each message is hidden for some time; the caller shows again
-//! those that it keeps.
+//! Reads a poison queue page by page. Each message is hidden for some time. The caller shows the
+//! messages that it keeps again.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -14,13 +14,14 @@ use evenkeel_storage::{ErrorClass, Message, Missing, StoreError};
 
 /// Shortest visibility timeout while messages are requeued or discarded.
 const HIDDEN: Duration = Duration::from_secs(30);
-/// Added for each message in the queue: a page of 32 takes a second at most.
+/// Added to the visibility timeout for each message in the queue. A page of 32 messages takes a
+/// second at most.
 const HIDDEN_MORE: Duration = Duration::from_millis(30);
 const HIDDEN_MOST: Duration = Duration::from_mins(2);
 /// Shortest visibility timeout while messages are only read.
 const READ: Duration = Duration::from_secs(5);
-/// Added for each message in the queue. Several pages are received at once, so this is less than
-/// `HIDDEN_MORE`.
+/// Added to the visibility timeout for each message in the queue. This is less than `HIDDEN_MORE`,
+/// because several pages are received at once.
 const READ_MORE: Duration = Duration::from_millis(2);
 const PAGES_AT_ONCE: u64 = 8;
 /// Pause before a queue with hidden messages is polled again.
@@ -29,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of messages that a listing shows again one by one.
 pub(super) const SHOWN_AGAIN: u64 = 320;
 
-/// Whether a listing may be the reason that this many messages are hidden. If it is, they reappear
+/// Whether a listing may be what hides this many messages. Messages hidden by a listing reappear
 /// within seconds.
 pub(super) const fn may_be_hidden_by_listing(hidden: u64) -> bool {
     hidden > SHOWN_AGAIN
@@ -54,7 +55,7 @@ impl PagePurpose {
     }
 }
 
-/// A walk over a poison queue. It takes some eight bytes of memory for each message.
+/// A walk over a poison queue. The walk takes some eight bytes of memory for each message.
 pub(super) struct PoisonPages<'q> {
     queue: &'q PoisonQueue,
     /// Approximate number of messages when the walk began; zero once the queue is gone.
@@ -62,8 +63,8 @@ pub(super) struct PoisonPages<'q> {
     pub(super) hidden: Duration,
     /// Hashes of the ids of the messages seen so far.
     seen: BTreeSet<u64>,
-    /// Pages without a new message. Messages reappear if the walk takes longer than the visibility
-    /// timeout.
+    /// Number of pages without a new message. Messages reappear if the walk takes longer than the
+    /// visibility timeout.
     again: u64,
     /// Remaining time to wait for messages that a listing hides; `None` before the first wait.
     patience: Option<Duration>,
@@ -71,12 +72,12 @@ pub(super) struct PoisonPages<'q> {
 
 pub(super) struct WalkPage {
     pub(super) messages: Vec<Message>,
-    /// Whether the page has a message that was not seen before.
+    /// Whether the page has a message that the walk had not received before.
     pub(super) is_new: bool,
 }
 
 impl<'q> PoisonPages<'q> {
-    /// `None` if the queue does not exist.
+    /// Begins a walk. Returns `None` if the queue does not exist.
     pub(super) async fn of(queue: &'q PoisonQueue) -> Result<Option<Self>, StoreError> {
         let most = match queue.queues.approximate_count(&queue.poison).await {
             Err(error) if is_absent(&error) => return Ok(None),
@@ -96,13 +97,14 @@ impl<'q> PoisonPages<'q> {
         }
     }
 
-    /// `None` at the end, when no message is left or only seen ones reappear.
+    /// Receives the next page. Returns `None` when no message is left, or when only messages
+    /// reappear that were seen before.
     pub(super) async fn next_page(&mut self) -> Result<Option<WalkPage>, StoreError> {
         self.next_of(1).await
     }
 
-    /// Receives several pages at once, as many as the queue may still have, and returns them as
-    /// one.
+    /// Receives several pages at once, as many as the queue may still have, and returns their
+    /// messages together.
     pub(super) async fn next_pages(&mut self) -> Result<Option<WalkPage>, StoreError> {
         let left = self.left().div_ceil(u64::from(limits::QUEUE_BATCH));
         self.next_of(left.clamp(1, PAGES_AT_ONCE)).await
@@ -127,7 +129,7 @@ impl<'q> PoisonPages<'q> {
                     Err(error) => failed = Some(error),
                 }
             }
-            // If some of the requests failed, the messages of the others are returned so that the
+            // If some of the requests failed, the messages of the others are returned, so that the
             // caller can show them again. If the failure persists, the next call reports it.
             if let Some(error) = failed.filter(|_| messages.is_empty()) {
                 return Err(error);
@@ -167,8 +169,9 @@ impl<'q> PoisonPages<'q> {
         self.seen.len() as u64
     }
 
-    /// Limits the walk to the messages at its beginning, so that a queue that keeps growing does
-    /// not make it endless.
+    /// Whether there may be more messages to read. The walk ends after as many messages as the
+    /// queue had at its beginning. Otherwise the walk over a queue that keeps growing would never
+    /// end.
     pub(super) fn may_have_more(&self) -> bool {
         self.seen() < self.most.saturating_add(u64::from(limits::QUEUE_BATCH))
     }

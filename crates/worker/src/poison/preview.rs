@@ -1,7 +1,8 @@
-//! A poisoned body for display, limited before it is expanded, parsed or indented.
+//! Prepares a poisoned body for display. The body is limited before it is expanded, parsed or
+//! indented.
 //!
-//! Any sender with the right to add to a queue can choose the body. 1,400 bytes of gzip can hold a
-//! megabyte, which takes 32 MiB as JSON values and hundreds when indented.
+//! Any sender with the right to add to a queue can choose the body. 1,400 bytes of gzip can expand
+//! to a megabyte, which takes 32 MiB as JSON values and hundreds of MiB when indented.
 
 use std::io::{self, Write};
 
@@ -9,9 +10,10 @@ use serde_json::Value;
 
 use evenkeel_model::body;
 
-/// Bytes of a body that a page or an answer shows.
+/// Number of bytes of a body that a page or an API answer shows.
 pub const PREVIEW_BYTES: usize = 8 * 1024;
-/// Longest indented text, as a multiple of the body. More indentation is no help to a reader.
+/// Maximum length of the indented text, as a multiple of the body. A text with more indentation
+/// does not help a reader.
 const LAID_OUT_TIMES: usize = 4;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +36,7 @@ impl BodyPreview {
         Self { value, text, cut }
     }
 
-    /// For a value whose size was checked before.
+    /// A preview of a whole value. The caller has checked its size.
     #[must_use]
     pub fn whole(value: Value) -> Self {
         Self {
@@ -49,7 +51,7 @@ impl BodyPreview {
         self.value.unwrap_or(Value::String(self.text))
     }
 
-    /// The indented value, or the plain text if the indentation would be too long.
+    /// The indented value, or the plain text if the indented one would be too long.
     pub fn indented(&self) -> String {
         let most = self
             .text
@@ -63,7 +65,7 @@ impl BodyPreview {
     }
 }
 
-/// `None` if the result has more than `most` bytes.
+/// Indents the value. Returns `None` if the result has more than `most` bytes.
 fn indented(value: &Value, most: usize) -> Option<String> {
     let mut bounded = BoundedWriter {
         bytes: Vec::new(),

@@ -20,30 +20,30 @@ use evenkeel_storage::{
     StoreError, Subject, Ttl,
 };
 
-/// Longest body in bytes: an expanded job of a compressed message, which is a third longer if
-/// encrypted.
+/// Maximum length of a body in bytes. The longest body is the expanded job of a compressed message,
+/// and encryption makes it a third longer.
 const BODY_BYTES: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
 pub(super) const PARALLEL: usize = 16;
 
 pub struct PoisonQueue {
     pub(super) queues: Arc<dyn QueueStore>,
     pub(super) blobs: Arc<dyn BlobStore>,
-    /// Messages of unknown origin go back to this queue.
+    /// The queue that messages of unknown origin go back to.
     origin: QueueName,
     /// The queues that messages may go back to: the job queue or its shards, and the recheck queue.
     own: Vec<QueueName>,
     pub(super) recheck: QueueName,
     allowed: JobAllowance,
     pub(super) poison: QueueName,
-    /// Ends a listing or a walk early and cleanly.
+    /// Cancelled to end a listing or a walk early and cleanly.
     pub(super) stop: CancellationToken,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoisonEntry {
     pub message: PoisonMessage,
-    /// The ids of its copies on the poison queue. There are several after a crash between putting
-    /// and deleting.
+    /// The ids of the message's copies on the poison queue. After a crash between putting and
+    /// deleting, there are several copies.
     pub ids: Vec<String>,
     /// When the last copy was put, by the queue's clock.
     pub inserted: Timestamp,
@@ -61,7 +61,7 @@ impl PoisonEntry {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HandledMessages {
     pub done: Vec<PoisonEntry>,
-    /// The messages that failed, at least in part, each with the reason.
+    /// The messages for which a step failed, each with the reason.
     pub failed: Vec<(PoisonEntry, String)>,
     /// Why the rest of the queue was not processed: the store failed or the command was
     /// interrupted.
@@ -85,8 +85,8 @@ pub(super) struct PoisonCopies {
     pub(super) copies: Vec<Message>,
 }
 
-/// Identifies the copies of one original by their content, because ids can be forged. The reason is
-/// included if the filter names one.
+/// Returns a text that is equal for all copies of one original message. It is made of their
+/// content, because ids can be forged. It includes the reason if the filter names one.
 pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String {
     let PoisonMessage {
         queue,
@@ -140,15 +140,15 @@ impl PoisonQueue {
     }
 
     /// The first messages of the queue with their copies grouped, and the number of all messages.
-    /// It hides nothing and costs two requests, but the service shows no more than 32 messages this
-    /// way.
+    /// This hides nothing and costs two requests, but the service returns at most 32 messages to a
+    /// peek.
     pub async fn front(&self) -> Result<(Vec<PoisonEntry>, u64), StoreError> {
         self.peek(None).await
     }
 
     /// Puts the bodies of the selected messages back on their queues, without evenkeel's note and
-    /// without expiry, then deletes every copy. If ids are given, it stops once all of them were
-    /// found.
+    /// without expiry, then deletes every copy. If the filter has ids, the walk ends once all of
+    /// them were found.
     pub async fn requeue(&self, filter: &PoisonFilter) -> Result<HandledMessages, StoreError> {
         self.handle(filter, WalkAction::Requeue).await
     }
@@ -157,7 +157,7 @@ impl PoisonQueue {
         self.handle(filter, WalkAction::Discard).await
     }
 
-    /// The kept body, which may be in a blob. `None` if the blob is gone.
+    /// The kept body of a message, which may be in a blob. `None` if the blob is missing.
     pub async fn body(&self, message: &PoisonMessage) -> Result<Option<String>, StoreError> {
         let Some(blob) = &message.body_blob else {
             return Ok(message.body.clone());
@@ -208,7 +208,7 @@ impl PoisonQueue {
         ))
     }
 
-    /// Oldest first.
+    /// Groups the copies of each original. The oldest messages come first.
     pub(super) fn group_copies(
         &self,
         messages: impl Iterator<Item = Message>,
@@ -236,8 +236,8 @@ impl PoisonQueue {
         originals
     }
 
-    /// The content of a message on the poison queue. A message of another program, or a forged one,
-    /// is wrapped as foreign, so that its references are not followed.
+    /// Decodes a message on the poison queue. A message that another program wrote, or that is
+    /// forged, is wrapped as foreign, so that its references are not followed.
     pub(super) fn read(&self, message: &Message) -> PoisonMessage {
         let (text, error) = match &message.text {
             MessageText::Readable(text) => match PoisonMessage::decode(text) {
@@ -302,8 +302,8 @@ impl PoisonQueue {
         }
     }
 
-    /// Deletes every copy, then the blob. A copy whose lease was lost may belong to another
-    /// receiver and reappear, so its blob stays.
+    /// Deletes every copy, then the blob with the body. If the lease of a copy was lost, another
+    /// receiver may have the copy and it may reappear, so the blob stays.
     pub(super) async fn delete_copies(&self, held: &PoisonCopies) -> Result<(), String> {
         let mut lost = false;
         for copy in &held.copies {
@@ -342,13 +342,14 @@ impl PoisonQueue {
         Ok(())
     }
 
-    /// If a request fails, the message reappears when its visibility timeout ends.
+    /// Makes messages visible again. If a request fails, the message reappears when its visibility
+    /// timeout ends.
     pub(super) async fn show_again<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
         let messages: Vec<&Message> = messages.collect();
         stream::iter(messages)
             .for_each_concurrent(PARALLEL, |message| async move {
-                // An update without the text would empty the message. It reappears when its
-                // visibility timeout ends.
+                // An update without the text would empty the message, so it is left to reappear
+                // when its visibility timeout ends.
                 let MessageText::Readable(text) = &message.text else { return };
                 if let Err(error) = self.queues.update(&self.poison, &message.id, &message.pop_receipt, text, Duration::ZERO).await {
                     tracing::debug!(queue = %self.poison, message_id = message.id, error = %cause::chain(&error), "could not show poison message {} again; it reappears when its visibility timeout ends", message.id);

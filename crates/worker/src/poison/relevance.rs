@@ -21,21 +21,21 @@ use evenkeel_model::job::{self, Primary, StagedBlob};
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::{AccountName, EntityKey, Job, QueueName, TableName, limits};
 
-/// A body that must not be kept is replaced by an object with this field.
+/// Field of the object that replaces a body that must not be kept.
 const WITHHELD: &str = "withheld";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasedPrimary {
     pub primary: Primary,
-    /// When the erasure was sent, by the queue's clock; `None` for now. Messages put later may be
-    /// about a new entity with the same key.
+    /// When the erasure was sent, by the queue's clock; `None` stands for now. Messages that were
+    /// put later may be about a new entity with the same key.
     pub sent: Option<Timestamp>,
-    /// `None` if the erasure is not limited.
+    /// Limits the erasure; `None` if it is not limited.
     pub reach: Option<ErasureReach>,
 }
 
-/// The reach of an erasure from a queue that is limited to some tables: messages about these
-/// tables, and the messages of its own queue that name no table.
+/// The reach of an erasure that came from a queue with limited tables. It covers the messages about
+/// these tables, and the messages of the erasure's own queue that name no table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasureReach {
     pub tables: AllowedTables,
@@ -49,7 +49,6 @@ pub(crate) struct ErasureTargets<'s> {
     pub(crate) events: &'s EventMappings,
 }
 
-/// How a poison message relates to erased primaries.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Relevance {
     /// The message is only about erased primaries. The list names the blobs that were staged for
@@ -61,7 +60,7 @@ pub(super) enum Relevance {
     Other,
 }
 
-/// A key in a message, and the field that names its table.
+/// A key in a message, with the field that names its table.
 #[derive(Debug, Clone, PartialEq)]
 struct NamedKey {
     field: &'static str,
@@ -70,7 +69,7 @@ struct NamedKey {
     rk: String,
 }
 
-/// The keys of one job: two if it moves an entity, none if they cannot be read.
+/// The keys of one job. There are two if the job moves an entity, and none if they cannot be read.
 type NamedJob = Vec<NamedKey>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,8 +80,8 @@ enum KeyMatch {
 }
 
 impl ErasureTargets<'_> {
-    /// The relevance of a message that was first put at `put`. `account` and `recheck` belong to
-    /// the queue whose poison queue has the message.
+    /// Returns the relevance of a message that was first put at `put`. `account` and `recheck` are
+    /// the account and the recheck queue of the job queue to which the poison queue belongs.
     pub(super) fn relevance(
         &self,
         kept: &str,
@@ -119,11 +118,12 @@ impl ErasureTargets<'_> {
         }
         let jobs = self.jobs_in(&object);
         match self.judged(&jobs, &is_own) {
-            // Some of its entities are unknown.
+            // Some jobs of the message have no readable key, so the whole text is searched.
             Some(Relevance::Other) if jobs.iter().any(Vec::is_empty) => {
                 self.at_most_unclear(&Spellings::of(kept), &is_own)
             }
-            // A recheck names items that no footprint lists, so it must be requeued, not discarded.
+            // A recheck names items that no footprint lists. If it were discarded, nothing would
+            // find these items, so it must be requeued.
             Some(Relevance::About(_)) if object.get("op").is_some_and(|op| op == job::RECHECK) => {
                 Relevance::Unclear
             }
@@ -132,7 +132,8 @@ impl ErasureTargets<'_> {
             None => {
                 let mentioned = self.mentioned(&Spellings::of(kept), &is_own);
                 match job::decode_request(object) {
-                    // A valid job about many primaries need not name each of them.
+                    // A valid job about many primaries need not name each of them, so others may be
+                    // affected.
                     Ok(_) if matches!(mentioned, Relevance::About(_)) => Relevance::Several,
                     Ok(_) => Relevance::Other,
                     Err(_) => mentioned,
@@ -158,7 +159,8 @@ impl ErasureTargets<'_> {
         }
     }
 
-    /// The relevance of a message that names other primaries and mentions this one.
+    /// The relevance of a message whose jobs are about other primaries. If its text mentions an
+    /// erased one, the relevance is unclear.
     fn at_most_unclear(
         &self,
         spellings: &Spellings,
@@ -170,7 +172,7 @@ impl ErasureTargets<'_> {
         }
     }
 
-    /// `None` if there are no jobs.
+    /// Judges the message by its jobs. Returns `None` if there are no jobs.
     fn judged(
         &self,
         jobs: &[NamedJob],
@@ -186,7 +188,7 @@ impl ErasureTargets<'_> {
         })
     }
 
-    /// Searches the whole text for the keys.
+    /// Searches the whole text for the keys of the erased primaries.
     fn mentioned(
         &self,
         spellings: &Spellings,
@@ -209,7 +211,7 @@ impl ErasureTargets<'_> {
         found
     }
 
-    /// Whether the error of another message names an erased primary.
+    /// Whether the error of a message about other primaries names an erased one.
     pub(super) fn is_named_in(&self, error: &str) -> bool {
         self.erased
             .iter()
@@ -262,7 +264,7 @@ impl ErasureTargets<'_> {
             if named.pk != pk.as_str() || named.rk != rk.as_str() {
                 return KeyMatch::Other;
             }
-            // An erasure covers the archived forms of its primary.
+            // An erasure also covers the archived versions of its primary.
             let as_erased = |of: &'_ [Primary]| {
                 of.iter()
                     .find(|form| form.table == *table)
@@ -279,7 +281,7 @@ impl ErasureTargets<'_> {
                 (Some(found), _) if found != *table => KeyMatch::Other,
                 (Some(_), _) | (None, None) if may_reach => KeyMatch::About,
                 (Some(_), _) => KeyMatch::Other,
-                // The name of the table is misspelt.
+                // No table has this name, so it is probably misspelt.
                 (None, Some(of))
                     if may_reach
                         && named.field == "table"
@@ -298,8 +300,8 @@ impl ErasureTargets<'_> {
         each.max().unwrap_or(KeyMatch::Other)
     }
 
-    /// The primary of a key with its table as declared, and the former primaries of an archived
-    /// one. Empty if the table or archive is unknown.
+    /// The primary of a key, with its table as declared. If the primary is archived, its former
+    /// primaries follow. Empty if the table or archive is unknown.
     fn forms_of(&self, NamedKey { field, of, pk, rk }: &NamedKey) -> Vec<Primary> {
         let op = if *field == "archive" {
             "archive"
@@ -315,14 +317,15 @@ impl ErasureTargets<'_> {
     }
 }
 
-/// The blobs that a valid job has staged.
+/// The blobs that were staged for a valid job.
 fn staged(object: Map<String, Value>) -> Vec<StagedBlob> {
     let job: Option<Job> = job::decode_job(object).ok().map(|envelope| envelope.job);
     job.iter().flat_map(Job::staged).cloned().collect()
 }
 
 /// Parses a text as JSON if it is an object or a list and its values fit into the memory limit.
-/// Several values, as in JSON lines, become a list; an unreadable rest becomes null.
+/// Several values, as in JSON lines, become a list. If the rest of the text is unreadable, it
+/// becomes null.
 fn lenient(text: &str) -> Option<Value> {
     let text = text.trim_start_matches('\u{feff}').trim();
     let fits = Extent::of(text.as_bytes()).parsed() <= limits::PARSED_BODY_BYTES;
@@ -351,7 +354,7 @@ fn is_withheld(object: &Map<String, Value>) -> bool {
     object.contains_key(WITHHELD) && !object.contains_key("op")
 }
 
-/// A key, which some senders write as a number.
+/// Reads a key. Some senders write keys as numbers.
 fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
     match object.get(name)? {
         Value::String(text) => Some(text.clone()),
@@ -360,7 +363,7 @@ fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
     }
 }
 
-/// Empty if no job of the list has a readable key.
+/// Returns the jobs, or an empty list if no job has a readable key.
 fn known_or_empty(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
     if jobs.iter().all(Vec::is_empty) {
         Vec::new()
@@ -369,8 +372,8 @@ fn known_or_empty(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
     }
 }
 
-/// Whether a body names an entity of this table (in any case) and key. `None` if it names nothing
-/// to compare.
+/// Whether a body names an entity with this table, in any case, and this key. `None` if the body
+/// names no entity.
 pub(super) fn names_entity(
     kept: &str,
     table: Option<&str>,
@@ -405,7 +408,7 @@ fn jobs_of(object: &Map<String, Value>) -> Vec<NamedJob> {
         rk,
     };
     let of_entity = |entity: &Value| {
-        // Some senders encode an entity twice.
+        // Some senders encode an entity as JSON inside a JSON string.
         let read = entity.as_str().and_then(lenient);
         let entity = read.as_ref().unwrap_or(entity).as_object()?;
         Some(vec![named(
@@ -474,8 +477,8 @@ mod tests {
     use evenkeel_model::event::EventMapping;
     use evenkeel_model::job::JobSubject;
 
-    /// Knows the tables Employees and Partners, and the archive `former` of Employees with its
-    /// table FormerEmployees.
+    /// Resolves primaries of the tables Employees and Partners, and of the archive `former` of
+    /// Employees with its table FormerEmployees.
     fn resolve_primaries() -> PrimaryResolver {
         Arc::new(|job| {
             let of = |name: &str, key: &EntityKey| Primary {
@@ -647,7 +650,8 @@ mod tests {
         }
     }
 
-    /// An empty key is in every text, and a key of punctuation in most, so they identify nothing.
+    /// An empty key is in every text, and a key of punctuation is in most texts, so such keys
+    /// identify nothing.
     #[test]
     fn keys_that_are_in_every_text_identify_no_message() {
         let broken = r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales - West","RowKey":"008","Age":1"#;

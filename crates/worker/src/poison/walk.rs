@@ -1,10 +1,10 @@
 //! Walks over a poison queue page by page. Selected messages are handled at once; all others stay
 //! hidden until the walk ends.
 //!
-//! A page has 32 messages, so the memory grows with the messages that are not selected. If ids are
-//! given, the walk ends once all of them were found, so selecting messages from the front of a long
-//! queue takes a page or two. A copy of such a message further back, left by a crash, stays on the
-//! queue.
+//! A page has 32 messages. Those that are not selected are kept in memory until the walk ends. If
+//! the filter has ids, the walk ends once all of them were found, so selecting messages from the
+//! front of a long queue takes a page or two. If a crash left another copy of such a message
+//! further back, that copy stays on the queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,13 +25,14 @@ pub(super) enum WalkAction {
 
 #[derive(Default)]
 struct PoisonWalk {
-    /// When the first page was received, by the queue's clock. Messages put later are not selected:
-    /// a requeued job whose cause is not fixed is poisoned again within a moment, and a walk that
-    /// handled it again would never end.
+    /// When the first page was received, by the queue's clock. Messages that were put later are not
+    /// selected. If the cause of a requeued job is not fixed, the job is poisoned again within a
+    /// moment, and a walk that handled it again would never end.
     began: Option<Timestamp>,
-    /// Handled originals, with their index in `handled`. A copy on a later page is only deleted.
+    /// Originals that were handled, with their index in `handled`. If a copy is found on a later
+    /// page, it is only deleted.
     done: BTreeMap<String, usize>,
-    /// Originals that failed. Their copies are not touched.
+    /// Originals for which a step failed. Their copies are not touched.
     failed: BTreeSet<String>,
     /// Messages to show again at the end.
     hidden: BTreeMap<String, Message>,
@@ -54,8 +55,8 @@ impl PoisonQueue {
         walk.handled.since = walk.since.len() as u64;
         match ended {
             Ok(()) => Ok(walk.handled),
-            // Completed actions are not undone and failed ones may be half done, so both must be
-            // reported.
+            // Completed actions are not undone, and failed actions may be half done, so both must
+            // be reported.
             Err(error) if walk.handled.is_begun() => Ok(HandledMessages {
                 cut_short: Some(cause::chain(&error)),
                 ..walk.handled
@@ -89,14 +90,14 @@ impl PoisonQueue {
                 .iter()
                 .filter_map(|message| message.next_visible.checked_sub(pages.hidden).ok())
                 .max();
-            // If the queue's clock was set back, it is behind the messages and cannot tell which
-            // were put later.
+            // If the queue's clock was set back, it is behind the times of the messages and cannot
+            // show which messages were put later.
             walk.began = walk
                 .began
                 .or_else(|| got.filter(|got| page.iter().all(|message| message.inserted <= *got)));
             if !is_new {
-                // Messages that were not selected have reappeared. They stay hidden, with their
-                // newer receipts.
+                // Messages that were not selected have reappeared and were received again. They
+                // stay hidden, and their newer receipts are kept.
                 walk.hidden.extend(
                     page.into_iter()
                         .map(|message| (message.id.clone(), message)),

@@ -1,9 +1,9 @@
-//! A small world for the worker's tests: queues and blobs in memory on the runtime's paused clock,
-//! with chosen faults and scripted work.
+//! Stores and work for the worker's tests. Queues and blobs are in memory and follow the runtime's
+//! paused clock. A test chooses the faults and scripts the work.
 //!
-//! Injected: an error before an operation, or after it took effect (ambiguous), at any operation of
-//! any queue; stores that refuse everything; slow requests; crashes of a worker at any await (its
-//! run is dropped). Not injected: a queue that loses or invents messages.
+//! A test can inject an error before or after any operation of a queue takes effect, stores that
+//! refuse everything, slow requests, and crashes of a worker at any await (its run is dropped). A
+//! queue that loses or invents messages cannot be injected.
 
 mod queues;
 mod stores;

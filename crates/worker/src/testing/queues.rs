@@ -23,7 +23,6 @@ pub(crate) enum Op {
     Create,
 }
 
-/// Whether a failing operation takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
@@ -33,7 +32,7 @@ pub(crate) enum Effect {
 struct Fault {
     op: Op,
     queue: Option<String>,
-    /// This many requests succeed first.
+    /// Number of requests that succeed before the first failure.
     spared: usize,
     left: usize,
     class: ErrorClass,
@@ -118,7 +117,7 @@ struct State {
     queues: BTreeMap<String, Vec<Stored>>,
     faults: Vec<Fault>,
     outage: Option<Range<Duration>>,
-    /// The answers to Gets are lost until this time.
+    /// The answers to Get Messages requests are lost until this time.
     unheard: Duration,
     heard: Option<u32>,
     page: Option<u32>,
@@ -191,7 +190,7 @@ impl FakeQueues {
         self.state.lock().unwrap().page = Some(messages);
     }
 
-    /// Makes the texts of a queue unreadable, as in a page of broken XML.
+    /// Makes the texts of a queue unreadable, as if the service had answered with broken XML.
     pub(crate) fn garble(&self, queue: &str) {
         for message in self
             .state

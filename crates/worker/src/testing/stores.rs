@@ -1,4 +1,5 @@
-//! Blobs in memory, tables without access, and circuit breakers that a test controls.
+//! Stores for tests: blobs in memory, tables that refuse access, and circuit breakers that a test
+//! controls.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -229,7 +230,7 @@ impl TableStore for NoTables {
     }
 }
 
-/// Circuit breakers that a test opens. A probe after the chosen time closes one.
+/// Circuit breakers that a test opens. The first probe after the chosen time closes them.
 #[derive(Default)]
 pub(crate) struct FakeHealth {
     open_until: Mutex<Option<Instant>>,

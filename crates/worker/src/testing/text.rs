@@ -9,7 +9,7 @@ pub(crate) fn gzip(json: &str) -> String {
     BASE64.encode(gzip.finish().unwrap())
 }
 
-/// Text that gzip cannot shrink below the limit.
+/// Random text, which gzip cannot shrink below the limit.
 pub(crate) fn random_text(length: usize) -> String {
     let mut state = 1_u64;
     std::iter::repeat_with(|| {
@@ -25,7 +25,7 @@ pub(crate) fn random_text(length: usize) -> String {
     .collect()
 }
 
-/// The largest message with these fields. Even compressed it has no room for more.
+/// The largest message with these fields. Even if compressed, it has no room for a note.
 pub(crate) fn full(fields: &str) -> String {
     let compressed = |length| gzip(&format!(r#"{{{fields},"x":"{}"}}"#, random_text(length)));
     (0..1_000)

@@ -1,4 +1,4 @@
-//! Paused time, and random numbers from a seed.
+//! A paused clock, and random numbers from a seed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) fn at(monotonic: Duration) -> Timestamp {
         .unwrap()
 }
 
-/// SplitMix64.
+/// A SplitMix64 generator of random numbers.
 pub(crate) struct Seeded(pub(crate) AtomicU64);
 
 impl Rng for Seeded {

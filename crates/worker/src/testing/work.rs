@@ -17,12 +17,12 @@ pub(crate) struct RecordedRun {
     pub(crate) dequeue_count: u32,
     pub(crate) rk: String,
     pub(crate) from: Duration,
-    /// `None` if the run was dropped.
+    /// When the run ended; `None` if it was dropped.
     pub(crate) to: Option<Duration>,
     ended: Option<Duration>,
 }
 
-/// Records the end of a run, even if it is dropped.
+/// Records the end of a run, even of a run that is dropped.
 struct RunRecorder<'a>(&'a Scripted, usize);
 
 impl Drop for RunRecorder<'_> {
@@ -35,12 +35,12 @@ pub(crate) type Answer = Result<Outcome, Failure>;
 pub(super) type Script =
     dyn Fn(usize, &Work, &Delivery) -> BoxFuture<'static, Answer> + Send + Sync;
 
-/// Follows a script and records its runs.
+/// Work that follows a script and records its runs.
 pub(crate) struct Scripted {
     clock: Arc<TestClock>,
     pub(super) script: Mutex<Arc<Script>>,
     runs: Mutex<Vec<RecordedRun>>,
-    /// Results of giving up, in order. Later attempts succeed.
+    /// Results of giving up work, in order. After the last of them, giving up succeeds.
     giving_up: Mutex<VecDeque<Result<(), Failure>>>,
     given_up: Mutex<Vec<String>>,
 }
@@ -69,7 +69,7 @@ impl Scripted {
         self.given_up.lock().unwrap().clone()
     }
 
-    /// The highest number of concurrent runs.
+    /// The highest number of concurrent runs among those that `of` selects.
     pub(crate) fn most_at_once(&self, of: impl Fn(&RecordedRun) -> bool) -> usize {
         let runs: Vec<RecordedRun> = self.runs().into_iter().filter(of).collect();
         let live = |run: &RecordedRun, at: Duration| {
@@ -120,7 +120,7 @@ impl Execute for Scripted {
     }
 }
 
-/// No body has encrypted properties.
+/// Stands for bodies without encrypted properties.
 pub(super) struct NoSecrets;
 
 #[async_trait]

@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// The script gets the number of the run (from 0), the work and its delivery.
+    /// Sets the script. It gets the number of the run (from 0), the work and its delivery.
     pub(crate) fn script<F, R>(&self, script: F)
     where
         F: Fn(usize, &Work, &Delivery) -> R + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Messages about many primaries.
+//! Tests of messages with jobs for many primaries.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -289,8 +289,8 @@ async fn a_batch_with_progress_is_charged_no_attempt_and_one_without_ends_like_s
             ("b".to_owned(), Reason::Exhausted)
         ]
     );
-    // After a run that was cut off, one of the two jobs runs alone: five runs of each, and one of
-    // both.
+    // After a run that was cut off, one of the two jobs runs alone. In total there are five runs of
+    // each job alone, and one of both together.
     assert_eq!(
         (world.work.runs().len(), world.work.given_up().len()),
         (2 * 5 + 1, 2)
@@ -434,7 +434,7 @@ async fn jobs_of_batches_and_single_jobs_of_one_primary_take_turns_and_share_run
     );
 }
 
-/// Batches of jobs that succeed, that fail sometimes, that take long, and that always fail.
+/// Batches of jobs. Some jobs succeed, some fail sometimes, some take long, and some always fail.
 fn load(world: &World) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut good, mut bad) = (BTreeSet::new(), BTreeSet::new());
     for size in [1, 2, 7, 30, 120] {

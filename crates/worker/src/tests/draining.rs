@@ -1,4 +1,4 @@
-//! The end of a run.
+//! Tests of the end of a run.
 
 use std::future::pending;
 use std::time::Duration;

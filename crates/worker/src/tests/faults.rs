@@ -1,5 +1,5 @@
-//! Faults at every operation, in order and at random. In all of them every message that was put
-//! must be done or poisoned, none may be lost, and only bad jobs may be poisoned.
+//! Tests with faults at every operation, in order and at random. Whatever fails, every message that
+//! was put must be done or poisoned, and only bad jobs may be poisoned.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Throughput against a store that answers like Azure: 6 ms in the median, 30 ms for one request in
-//! a hundred. The time is virtual, so the machine does not matter.
+//! Measures throughput with a store that answers as fast as Azure: the median is 6 ms, and one
+//! request in a hundred takes 30 ms. The time is virtual, so the machine does not matter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -45,7 +45,7 @@ async fn company(jobs: usize) -> Daemon {
     daemon
 }
 
-/// The latency in addition to the 5 ms of every operation here.
+/// Additional latency of a request, beyond the 5 ms that every operation takes here.
 fn late(rng: &SeededRng) -> Duration {
     let rank = rng.unit();
     let milliseconds = if rank < 0.5 {
@@ -115,8 +115,8 @@ async fn a_lone_job_takes_no_longer_than_its_requests_do() {
         },
     );
     let report = until_idle(&worker).await;
-    // The requests to tables, one Get and one Delete of the message. A timer may be one or two
-    // milliseconds late.
+    // The requests are those to tables, plus the Get and the Delete of the message. A timer may be
+    // one or two milliseconds late.
     let requests = u32::try_from(requests.load(Ordering::Relaxed)).unwrap() + 2;
     assert!(
         report.working <= (request + Duration::from_millis(2)) * requests,

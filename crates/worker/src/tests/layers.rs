@@ -1,4 +1,4 @@
-//! The worker with the decorators and the engine of the daemon (engine, retry, groups, pace and
+//! Tests the worker together with the daemon's engine and its decorators (retry, groups, pace and
 //! circuits) on a simulated account.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use evenkeel_storage::{
     Account, BlobUpload, Clock, ErrorClass, Query, Resource, Rng, Stores, TableOperation, Ttl,
 };
 
-/// Decides the fault of an operation at a time of the world's clock.
+/// Decides which fault, if any, an operation has at a time of the world's clock.
 type FaultSchedule = dyn Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync;
 
 struct ScheduledFaults {
@@ -51,15 +51,15 @@ pub(super) struct Daemon {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) bare: Account,
     world: SimWorld,
-    /// The secret of seals, which the worker reads before any job, as the daemon does.
+    /// The secret of the seals. The worker reads it before any job, as the daemon does.
     secret: Arc<SealSecret>,
 }
 
-/// `worker.recheck_after`: a request that was sent earlier than this cannot arrive any more.
+/// `worker.recheck_after`. A request that was sent earlier than this can no longer arrive.
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
 impl Daemon {
-    /// A company with this many employees, each with a job.
+    /// A daemon with this many employees, and with a job for each.
     pub(super) async fn with_jobs(jobs: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
         let world = SimWorld::new(
@@ -133,7 +133,7 @@ impl Daemon {
         }
     }
 
-    /// The daemon with default settings.
+    /// A worker like the daemon's, with default settings.
     fn worker(
         &self,
         schedule: impl Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync + 'static,
@@ -149,7 +149,7 @@ impl Daemon {
         self.worker_of(catalog, Concurrency::Fixed(64), schedule)
     }
 
-    /// The daemon with this concurrency.
+    /// A worker like the daemon's, with this concurrency.
     pub(super) fn worker_of(
         &self,
         catalog: Catalog,
@@ -227,7 +227,6 @@ impl Daemon {
             .unwrap()
     }
 
-    /// The number of copies in a partition.
     async fn in_partition(&self, pk: &str) -> usize {
         let filter = Some(Filter::partition(&Key::new(pk).unwrap()));
         self.bare
@@ -270,7 +269,7 @@ pub(super) async fn until_idle(worker: &Worker) -> RunReport {
     worker.run(mode, CancellationToken::new()).await.unwrap()
 }
 
-/// Photos of employees are stored in blobs.
+/// A catalog that stores the photos of employees in blobs.
 fn photos() -> Catalog {
     let employees = TableRef {
         account: AccountName::main(),
@@ -344,7 +343,7 @@ async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_don
     );
 }
 
-/// Each block takes a minute, and so does the block list.
+/// Each block takes a minute to upload, and so does the block list.
 #[tokio::test(start_paused = true)]
 async fn blocks_of_one_value_are_uploaded_four_at_once() {
     let daemon = Daemon::with_jobs(0).await;
@@ -516,7 +515,8 @@ async fn ten_minutes_in_which_only_the_answers_to_gets_come_late_poison_nothing(
     assert!(daemon.in_step(20).await);
 }
 
-/// Finds employees by their e-mail address, all in one partition.
+/// A catalog with a view that finds employees by their e-mail address. All its rows are in one
+/// partition.
 fn by_email() -> Catalog {
     let table = |name: &str| TableRef {
         account: AccountName::main(),
@@ -553,8 +553,8 @@ fn by_email() -> Catalog {
     }
 }
 
-/// The table requests and rechecks of a message about a hundred employees, not counting its Put,
-/// Get and Delete.
+/// Returns the number of table requests and of rechecks of a message about a hundred employees. The
+/// message's own Put, Get and Delete are not counted.
 async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Value) -> (u64, u64) {
     let requests = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let counted = Arc::clone(&requests);
@@ -592,12 +592,12 @@ async fn requests_of(daemon: &Daemon, catalog: Catalog, message: &serde_json::Va
     )
 }
 
-/// A hundred employees of one partition, with messages of these operations about them.
+/// A daemon with a hundred employees of one partition, and messages of these operations about them.
 async fn a_hundred(messages: &[serde_json::Value]) -> (Daemon, Vec<serde_json::Value>) {
     a_hundred_over(1, messages).await
 }
 
-/// A hundred employees in this many partitions.
+/// A daemon with a hundred employees in this many partitions.
 async fn a_hundred_over(
     partitions: usize,
     messages: &[serde_json::Value],
@@ -614,7 +614,7 @@ async fn a_hundred_over(
     .await
 }
 
-/// A hundred employees with these keys.
+/// A daemon with a hundred employees with these keys.
 async fn a_hundred_under(
     key: impl Fn(usize) -> [String; 2],
     messages: &[serde_json::Value],
@@ -641,8 +641,8 @@ async fn a_hundred_under(
     (daemon, messages)
 }
 
-/// One request instead of a hundred of single jobs: the reads of a partition are one range, the
-/// writes one transaction.
+/// A hundred single jobs would take a hundred requests each time. Here the reads of a partition are
+/// one range query, and the writes are one transaction.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
     let sync = serde_json::json!({"op": "sync", "table": "Employees"});
@@ -774,7 +774,7 @@ async fn a_hundred_deleted_primaries_are_rechecked_by_two_messages() {
     assert!(footprints.rows.is_empty(), "nothing is left of them");
 }
 
-/// Each department sets its name on all employees of its partition.
+/// A catalog in which each department sets its name on all employees of its partition.
 fn departments() -> Catalog {
     let of = |name: &str| TableRef {
         account: AccountName::main(),
@@ -802,8 +802,8 @@ fn departments() -> Catalog {
     }
 }
 
-/// A range overlay reaches a table that its queue does not allow; a client of that queue cannot
-/// request it.
+/// A view writes a range overlay to a table that its queue does not allow. A client of that queue
+/// cannot request this directly.
 #[tokio::test(start_paused = true)]
 async fn a_queue_limited_to_some_tables_writes_ranges_of_others_only_through_its_views() {
     let daemon = Daemon::with_jobs(0).await;

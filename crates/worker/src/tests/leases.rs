@@ -47,7 +47,7 @@ async fn a_short_job_is_deleted_without_a_renewal() {
     assert_eq!(world.queues.calls(Op::Delete, JOBS).len(), 1);
 }
 
-/// A run that writes every 100 ms.
+/// Sets a script whose run writes every 100 ms.
 fn writing(world: &World) -> Arc<AtomicU64> {
     let written = Arc::new(AtomicU64::new(0));
     let clock = Arc::clone(&world.clock);
@@ -130,7 +130,8 @@ async fn a_slow_renewal_extends_the_lease_from_when_it_was_sent_not_from_its_ans
     );
 }
 
-/// A job of this length is done in one run, although the first renewals of its lease fail.
+/// Checks that a job of this length is done in one run, although the first renewals of its lease
+/// fail.
 async fn outlives_renewals(world: &World, failing: usize, takes: Duration) {
     world.queues.seed(JOBS, &sync("a"), None);
     world.queues.fail(
@@ -190,8 +191,8 @@ async fn a_lost_lease_stops_the_run_at_once_and_nothing_is_deleted() {
     assert_eq!(world.queues.messages(JOBS).len(), 1);
 }
 
-/// Two jobs of one key. The second waits five seconds. Meanwhile another worker receives its
-/// message and may do it.
+/// Puts two jobs of one key. The second waits five seconds for its key. Meanwhile another worker
+/// receives its message and may do the job.
 async fn waits_while_its_message_is_shown(texts: &[String]) -> usize {
     let world = World::new();
     for text in texts {
@@ -241,8 +242,8 @@ async fn a_job_that_ends_while_its_lease_is_renewed_is_deleted_with_the_new_rece
     let world = World::new();
     world.queues.latency(2 * SECOND);
     world.queues.seed(JOBS, &sync("a"), None);
-    // Renewals are due 24 to 30 s after the Get was sent. This run ends while a renewal of some of
-    // them is under way.
+    // Renewals are due 24 to 30 s after the Get Messages request was sent. The run ends while a
+    // renewal of some of these messages is under way.
     world.script(|_, _, _| async {
         sleep(Duration::from_secs(25)).await;
         done()

@@ -1,4 +1,4 @@
-//! The whole worker on a paused clock.
+//! Tests of the whole worker on a paused clock.
 
 mod batches;
 mod draining;

@@ -1,4 +1,4 @@
-//! Reports to an observer.
+//! Tests of the reports to an observer.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -197,7 +197,6 @@ async fn changes_of_failed_runs_are_reported_too() {
     );
 }
 
-/// The keys of each delivery, as text.
 fn keys(told: &RecordingObserver) -> Vec<Vec<String>> {
     let ended = told.ended.lock().unwrap();
     let lines = |delivery: &DeliveryReport| {

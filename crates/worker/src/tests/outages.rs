@@ -1,4 +1,4 @@
-//! Stores that do not answer.
+//! Tests with stores that do not answer.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use evenkeel_engine::{Failure, FailureClass};
 use evenkeel_model::settings::Concurrency;
 use evenkeel_storage::{Clock as _, ErrorClass};
 
-/// The store of the jobs refuses while the queue does.
+/// The store that the jobs need refuses requests while the queue does.
 fn refused_during_the_outage(world: &World, until: Duration) {
     let clock = std::sync::Arc::clone(&world.clock);
     world.script(move |_, _, _| {
@@ -283,7 +283,8 @@ async fn a_run_begins_if_it_is_unknown_whether_it_was_recorded() {
             .fail(Op::Update, JOBS, 1, ErrorClass::Ambiguous, effect);
         let report = world.until_idle().await.unwrap();
         assert_eq!((report.done, report.poisoned), (1, 0));
-        // After a lost answer the pop receipt that would delete the message is unknown.
+        // Since the answer was lost, the pop receipt that is needed to delete the message is
+        // unknown.
         assert_eq!(
             world.work.runs().len(),
             if effect == Effect::Taken { 2 } else { 1 }

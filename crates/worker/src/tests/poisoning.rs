@@ -146,7 +146,7 @@ async fn a_panic_fails_its_own_job_which_is_poisoned_after_five() {
 }
 
 /// Work is given up before it is poisoned, because requests of its deliveries may still be under
-/// way. A run that failed permanently has done so itself.
+/// way. If a run failed permanently, the run itself has already given up its work.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_cannot_be_given_up_now_is_poisoned_later_and_one_that_never_can_at_once() {
     for (failure, tries) in [(transient(), 2), (permanent(), 1)] {
@@ -199,8 +199,8 @@ async fn a_job_that_crashes_the_process_is_poisoned_before_its_sixth_run() {
     assert_eq!(world.work.given_up(), [entry.message.message_id]);
 }
 
-/// The first delivery of such a run is not recorded. Only the service has counted it, and it also
-/// counts lost answers.
+/// The first delivery of a run that crashes at once is not recorded in the message. Only the
+/// service has counted it, and the service also counts deliveries whose answer was lost.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_crashes_the_process_at_once_is_poisoned_after_one_run_more() {
     let world = World::new();
@@ -303,7 +303,7 @@ async fn a_job_whose_requests_are_withheld_is_never_given_up() {
     let clock = std::sync::Arc::clone(&world.clock);
     world.script(move |number, _, _| {
         let away = clock.monotonic() < Duration::from_hours(12);
-        // It has failed by itself before.
+        // The first run fails by itself, so `give_up_after` counts from then on.
         async move {
             match (number, away) {
                 (0, _) => transient(),
@@ -802,7 +802,6 @@ async fn a_short_poison_queue_is_listed_without_touching_it() {
     tokio::time::sleep(SECOND).await;
 }
 
-/// A world with this many poison messages.
 async fn poisoned_with(count: usize) -> World {
     let world = World::new();
     for number in 0..count {
@@ -1007,7 +1006,7 @@ fn erase(rk: impl std::fmt::Display) -> String {
     ))
 }
 
-/// A message that was poisoned because it is not a job may still be about the erased entity.
+/// A message that was poisoned because it is not a valid job may still be about the erased entity.
 #[tokio::test(start_paused = true)]
 async fn an_erasure_discards_invalid_jobs_and_leaves_messages_about_others() {
     let world = World::new();
@@ -1054,8 +1053,8 @@ async fn an_erasure_discards_invalid_jobs_and_leaves_messages_about_others() {
     assert_eq!((left.len(), world.blobs.names().len()), (3, 0), "{left:?}");
 }
 
-/// Anyone who knows the name of a staged blob can write it into a message. An erasure deletes a
-/// blob only if the message knows its content.
+/// Anyone who knows the name of a staged blob can write the name into a message. So an erasure
+/// deletes a blob only if the message also has the hash of its content.
 #[tokio::test(start_paused = true)]
 async fn an_erasure_deletes_staged_blobs_by_their_hash_and_leaves_messages_with_another() {
     let world = World::new();
@@ -1101,7 +1100,7 @@ async fn an_erasure_deletes_staged_blobs_by_their_hash_and_leaves_messages_with_
     assert_eq!(world.poisoned().await.len(), 2, "messages whose blobs stay");
 }
 
-/// The lease of a poison message is lost before it is deleted.
+/// Another receiver gets the poison message before it is deleted.
 #[tokio::test(start_paused = true)]
 async fn a_poison_message_that_another_receiver_has_does_not_count_as_deleted() {
     let poisoned = async || {
@@ -1153,7 +1152,8 @@ async fn a_poison_message_that_another_receiver_has_does_not_count_as_deleted() 
     );
 }
 
-/// Each walk hides the poison messages from the others, and most messages are about other entities.
+/// Each walk hides the poison messages from the other walks, and most messages are about other
+/// entities.
 #[tokio::test(start_paused = true)]
 async fn many_erasures_at_once_end_at_their_first_delivery() {
     let world = World::new();
@@ -1179,7 +1179,7 @@ async fn many_erasures_at_once_end_at_their_first_delivery() {
     );
 }
 
-/// Jobs of a compressed message are kept expanded.
+/// If a job fits into a message only compressed, its poison message keeps it expanded.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_fits_a_message_only_compressed_is_requeued_and_erased() {
     for erased in [false, true] {

@@ -1,4 +1,4 @@
-//! Jobs that save their progress in their message.
+//! Tests of jobs that save their progress in their message.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn cursor(work: &Work) -> BackfillCursor {
     }
 }
 
-/// Does the next part.
+/// The outcome of a run that has done the next part.
 #[expect(clippy::unnecessary_wraps, reason = "a script's answer")]
 fn advanced(from: &BackfillCursor) -> Result<Outcome, Failure> {
     let cursor = BackfillCursor {
@@ -80,8 +80,8 @@ async fn the_fields_of_a_part_are_in_its_message_beside_those_that_it_came_with(
 async fn a_job_that_advances_is_not_given_up_for_its_age_and_one_that_stands_still_is() {
     let world = World::new();
     world.queues.seed(JOBS, BACKFILL, None);
-    // Four hours for each part, with a failure after each. In total this exceeds `give_up_after` (6
-    // h), but never without progress.
+    // Each run takes nine minutes, and every other run fails. The first hundred parts take some
+    // thirty hours, which exceeds `give_up_after` (6 h), but each failure is followed by progress.
     world.script(|number, work, _| {
         let from = cursor(work);
         async move {

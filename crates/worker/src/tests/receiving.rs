@@ -138,7 +138,7 @@ async fn an_empty_queue_is_polled_less_and_less_and_a_new_job_is_found_within_th
     assert!(world.work.runs()[0].from < Duration::from_millis(606_100));
 }
 
-/// The default.
+/// The default poll interval.
 const POLL: PollInterval = PollInterval {
     min: Duration::from_millis(100),
     max: Duration::from_millis(1_500),
@@ -151,7 +151,8 @@ async fn an_idle_worker_begins_a_new_job_within_a_second_in_the_median() {
     let mut put_at = Vec::new();
     let put = async {
         for number in 0..41 {
-            // Long enough to be idle, and at a different time between two polls each time.
+            // Long enough for the worker to become idle. Each message arrives at a different time
+            // between two polls.
             sleep(Duration::from_millis(60_000 + 377 * (number % 13))).await;
             put_at.push(world.clock.monotonic());
             world.queues.seed(JOBS, &sync(number), None);

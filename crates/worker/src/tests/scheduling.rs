@@ -1,4 +1,4 @@
-//! One run per key.
+//! Tests that only one job runs per key.
 
 use std::sync::Arc;
 use std::time::Duration;

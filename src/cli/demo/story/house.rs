@@ -1,4 +1,5 @@
-//! Contoso's other data: large values, archives, growing tables, and tables dropped whole.
+//! Chapters about Contoso's other data: large values, archives, growing tables, and tables that are
+//! dropped whole.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use super::Story;
 use evenkeel_model::{ContainerName, Entity, EntityKey, TableName, large};
 use evenkeel_storage::TableOperation;
 
-/// Too large for a property and for a message.
+/// Size of a portrait. It is too large for a property and for a message.
 const PORTRAIT_BYTES: usize = 200_000;
 
 impl Story<'_> {

@@ -1,4 +1,4 @@
-//! The story of Contoso: each chapter is checked against the contents of the stores.
+//! The story of Contoso. Each chapter is checked against the contents of the stores.
 
 mod house;
 mod staff;
@@ -16,7 +16,7 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::{EdmValue, EntityKey, body};
 use evenkeel_storage::MessageText;
 
-/// Tells the story. [`Exit::Failed`] if a check fails.
+/// Runs all chapters. Returns [`Exit::Failed`] if a check fails.
 pub async fn run_story(stage: &DemoStage, out: &mut Output) -> anyhow::Result<Exit> {
     let mut story = Story {
         stage,
@@ -136,7 +136,8 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Checks one property of a row; with `None`, that the row lacks it.
+    /// Checks that a row has this value of a property; `None` means that the row must lack the
+    /// property.
     async fn check_property(
         &mut self,
         table: &str,
@@ -222,7 +223,7 @@ impl Story<'_> {
         Ok(found)
     }
 
-    /// The poison message whose body contains a text.
+    /// Finds the poison message whose body contains a text.
     async fn poison(&self, part: &str) -> anyhow::Result<Option<Value>> {
         Ok(self.poisoned().await?.into_iter().find(|poison| {
             let text = poison["body"].as_str().unwrap_or_default();

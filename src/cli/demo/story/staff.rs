@@ -1,5 +1,5 @@
-//! The chapters about Contoso's people: copies, lists, groups, denormalized properties, archives, and messages that
-//! cannot succeed.
+//! Chapters about Contoso's people: copies, lists, groups, denormalized properties, archives, and
+//! messages that cannot succeed.
 
 use std::collections::BTreeMap;
 
@@ -354,7 +354,7 @@ impl Story<'_> {
         self.stage.settled().await
     }
 
-    /// The index rows by e-mail address.
+    /// The rows of the index by e-mail address.
     async fn addresses(&self) -> anyhow::Result<BTreeMap<String, Entity>> {
         let rows = self.stage.rows("EmployeesByEmail").await?;
         Ok(rows

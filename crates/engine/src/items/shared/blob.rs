@@ -8,10 +8,10 @@ use evenkeel_model::shared::{BlobList, UnreadableDocument};
 use evenkeel_model::{BlobName, ContainerName, ETag, Site, limits};
 use evenkeel_storage::{Blob, BlobCondition, BlobStore, BlobUpload, ErrorClass, StoreError};
 
-/// Bytes of a blob that the first request reads. A list of a thousand members fits. These bytes are not counted in
-/// the budget.
+/// Number of bytes that the first request reads. A list of a thousand members fits. These bytes are not counted in the
+/// memory budget.
 const BEGINNING: u64 = 64 << 10;
-/// Copies of a longer list in memory: as read, as changed, and as sent.
+/// Number of copies of a longer list in memory: as read, as changed, and as sent.
 const COPIES: u64 = 3;
 const ROUNDS: u32 = 10;
 const CONTENT_TYPE: &str = "application/x-ndjson";
@@ -26,7 +26,7 @@ pub(super) struct ListBlob<'e> {
 
 pub(super) enum BlobContent {
     Absent,
-    /// Content other than a list, and its owner if it names one.
+    /// Content that is not a list of evenkeel, with its owner if the metadata names one.
     Foreign(Option<Owner>),
     List(StoredList),
 }

@@ -1,5 +1,5 @@
-//! Entities that have parts of many primaries: read, changed as values (`evenkeel_model::shared`), and written at
-//! their ETag.
+//! Shared entities: each contains parts of many primaries. A shared entity is read, changed in memory
+//! (`evenkeel_model::shared`), and written at its ETag.
 //!
 //! ```text
 //!   pass A ── its changes ──┐
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! One process has at most one writer per entity at a time, and the next write coalesces all waiting changes. A
-//! contended list thus costs one read and one write for many changes. Between processes the ETag decides. Correctness
-//! does not depend on the single writer: if it is dropped, the others get no answer and look again.
+//! contended list thus costs one read and one write for many changes. Between processes, the ETag decides. Correctness
+//! does not depend on the single writer: if its future is dropped, the others get no answer and read the entity again.
 
 mod blob;
 mod turn;

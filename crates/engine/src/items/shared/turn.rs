@@ -5,7 +5,7 @@ use evenkeel_model::shared::PartChange;
 use evenkeel_model::{AccountName, Site};
 use evenkeel_storage::combine::{Combiner, KeyGuard, Pending, Queue, Serve};
 
-/// Lost races with other processes after which a writer makes all waiting callers look again.
+/// Number of races lost to other processes after which a writer gives up and all waiting callers read the entity again.
 const ROUNDS: u32 = 20;
 
 type EntitySite = (AccountName, Site);
@@ -16,7 +16,7 @@ type ChangeResults = Vec<ChangeResult>;
 #[derive(Default)]
 pub(crate) struct DocumentTurns(Combiner<EntitySite, Changes, ChangeResults>);
 
-/// Exclusive access for a caller that writes the entity in another way.
+/// Exclusive access for a caller that writes the entity without this queue.
 pub(crate) struct HeldTurn<'a> {
     _guard: KeyGuard<Changes, ChangeResults>,
     _turns: &'a DocumentTurns,
@@ -37,7 +37,7 @@ impl DocumentTurns {
         changes: Changes,
     ) -> ChangeResults {
         let count = changes.len();
-        // A writer that was dropped sends no answer, and its request may still arrive.
+        // If the future of the writer is dropped, there is no answer, and its request may still arrive.
         self.0
             .ask(document.turn(), changes, document)
             .await
@@ -76,12 +76,13 @@ impl Serve<Changes, ChangeResults> for SharedEntity<'_> {
     }
 }
 
-/// Writes the changes of each pass separately. Together they exceed a limit, or one of them is invalid and must not
-/// make the others fail.
+/// Writes the changes of each pass separately, because together they exceed a limit, or because one of them is invalid
+/// and must not make the others fail.
 async fn serve_each(document: &SharedEntity<'_>, batch: Vec<Pending<Changes, ChangeResults>>) {
     for one in batch.into_iter().filter(Pending::is_awaited) {
         let answers = match rounds(document, &one.request).await {
-            // A member that does not fit must not keep others from being removed.
+            // The changes of the pass are made one by one, because a member that does not fit must not keep other
+            // members from being removed.
             Err(failure) if failure.is_permanent() && one.request.len() > 1 => {
                 change_each(document, &one.request).await
             }

@@ -34,7 +34,7 @@ pub(crate) struct SharedEntity<'e> {
 pub(crate) enum ChangeResult {
     Done,
     Lost,
-    /// The outcome is unknown, and the write may still arrive: look again.
+    /// The outcome is unknown, and the write may still arrive. The caller must read the entity again.
     Unanswered,
     /// The change is impossible. If a write combines the changes of several passes, all of them get this failure.
     Failed(SharedFailure),
@@ -97,7 +97,7 @@ pub(crate) struct SharedContent {
     row: Option<Row>,
     /// The list in a blob, with the requested members only.
     list: Option<(ViewName, List)>,
-    /// The content is no shared entity of evenkeel.
+    /// The content is not a shared entity of evenkeel.
     other: bool,
     pub(crate) owner: Option<Owner>,
     /// The count or an aggregate in the row does not match the list.
@@ -199,7 +199,7 @@ impl SharedEntity<'_> {
         })
     }
 
-    /// Whether another program has overwritten the count or an aggregate of the list that contains these members.
+    /// Whether another program has overwritten the count or an aggregate of the list that contains the given members.
     fn is_outdated_list(&self, row: &Row, addresses: &[&ItemAddress]) -> Result<bool, Failure> {
         let members = addresses
             .iter()
@@ -298,7 +298,7 @@ impl SharedEntity<'_> {
     ) -> Result<RoundResult, Failure> {
         // `_grant` is held until the list is written.
         let (before, condition, _grant) = match blob.read().await? {
-            // The blob belongs to another program: writes of parts fail, and removals have nothing to remove.
+            // The blob belongs to another program, so writes of parts fail, and removals have nothing to remove.
             BlobContent::Foreign(_) => (None, BlobCondition::Absent, None),
             BlobContent::List(StoredList { list, etag, grant }) => {
                 (Some(list), BlobCondition::Matches(etag), grant)
@@ -378,8 +378,8 @@ fn round(wrote: &WriteResult, ended: &[ChangeOutcome]) -> RoundResult {
     }
 }
 
-/// The table operation for an update; `None` if nothing changes. It is a merge of the changed properties if none is
-/// removed.
+/// The table operation for an update; `None` if nothing changes. If no property is removed, a merge of the changed
+/// properties is enough.
 pub(crate) fn operation(
     becomes: DocumentUpdate,
     row: Option<&Row>,

@@ -1,7 +1,9 @@
-//! Lanes: lines for the same blob are collected and appended together.
+//! Lanes of a log. The blobs of an hour form `spread` sequences, which are called lanes. Lines that wait for the same
+//! lane are appended together.
 //!
-//! The writer that holds a lane appends all waiting lines, including its own, and answers the other writers. If it is
-//! dropped, the other writers get no answer and look again, as after any lost answer.
+//! The writer that holds a lane appends all waiting lines, including its own, and answers the other writers. If the
+//! future of that writer is dropped, the other writers get no answer and read their records again, as after any lost
+//! answer.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +42,7 @@ pub(crate) struct Line {
 }
 
 pub(crate) enum AppendResult {
-    /// The line is in the blob. Has the record's ETag.
+    /// The line is in the blob. Contains the ETag of its record.
     Done(Option<ETag>),
     Lost,
     Unanswered,
@@ -59,8 +61,8 @@ impl AppendFailure {
     }
 }
 
-/// A record whose append may still arrive. When the blob's length was read, the blob ended where the append starts.
-/// Afterwards no line of the record was in the blob.
+/// A record whose append may still arrive. When the length of the blob was read, the blob ended at the start of that
+/// append. After that, no line of the record was found in the blob.
 pub(crate) struct OpenAppend {
     pub(crate) record: LineRecord,
     pub(crate) span: Option<Bounds>,
@@ -69,7 +71,7 @@ pub(crate) struct OpenAppend {
 pub(crate) struct LogSite<'a> {
     pub(crate) blobs: &'a dyn BlobStore,
     pub(crate) tables: &'a dyn TableStore,
-    /// The table from which entities are archived. Its account also has the records.
+    /// The table from which entities are archived. The records of its lines are in the same account.
     pub(crate) source: &'a TableName,
     pub(crate) target: &'a LogTarget,
     pub(crate) archive: &'a ViewName,
@@ -77,8 +79,7 @@ pub(crate) struct LogSite<'a> {
     pub(crate) lane: u32,
 }
 
-/// The lanes of an engine, each with the blob that it appends to, as far as this process knows. Entries for past
-/// hours are evicted.
+/// The lanes of this process, each with the blob to which it appends. Entries for past hours are evicted.
 #[derive(Default)]
 pub(crate) struct LogLanes(Combiner<LaneKey, Line, AppendResult, Option<LaneBlob>>);
 
@@ -111,9 +112,9 @@ impl Serve<Line, AppendResult, Option<LaneBlob>> for LogSite<'_> {
     }
 }
 
-/// Tests whether a line still fits into an append: one transaction of records, and 4 MiB. A transaction may contain a
-/// record only once. If two jobs bring lines of one entity, the second line goes with the next append, which finds
-/// the first record.
+/// Tests whether another line fits into an append. An append has at most 4 MiB, and its records are written in one
+/// transaction, which may contain a record only once. If two jobs bring lines of the same entity, the second line waits
+/// for the next append, which finds the first record.
 fn fits_append() -> impl FnMut(&Line) -> bool {
     let (mut bytes, mut keys) = (0, BTreeSet::new());
     move |entry| {
@@ -125,9 +126,9 @@ fn fits_append() -> impl FnMut(&Line) -> bool {
 }
 
 impl LogSite<'_> {
-    /// Appends the line where an unanswered append starts, so that the old append can no longer succeed. The record
-    /// keeps the earlier positions, because the old append may still be the one that succeeds. Returns the line, with
-    /// the record's ETag, if no append can succeed there.
+    /// Appends the line at the start of an unanswered append. Only one of the two appends can succeed. The record keeps
+    /// the earlier positions, because the old append may be the one that succeeds. Returns the line, with the ETag of
+    /// its record, if the blob is full and neither can succeed.
     pub(crate) async fn close(&self, open: OpenAppend, entry: Line) -> Result<AppendResult, Line> {
         let OpenAppend { record: open, span } = open;
         let mut current = LaneBlob {
@@ -146,7 +147,7 @@ impl LogSite<'_> {
             ));
         }
         if current.length != open.start {
-            // Another append was made, possibly of this line.
+            // Another append was made, possibly one with this line.
             return Ok(AppendResult::Lost);
         }
         let record = open.with_line(line_at(open.start, &entry));
@@ -176,12 +177,12 @@ impl LogSite<'_> {
                 .properties(&self.target.container, &open.blob)
                 .await
             {
-                // The blob is full for every writer.
+                // The blob is full, so the old append cannot succeed either.
                 Ok(Some(found)) if found.length == open.start => Err(Line {
                     over: recorded,
                     ..entry
                 }),
-                // The last block that the blob accepted may be the old append.
+                // The last block that fitted into the blob may be the old append.
                 Ok(_) => Ok(AppendResult::Lost),
                 Err(error) => Ok(answer(&self.doing("looking at", &open.blob), error)),
             },
@@ -196,7 +197,7 @@ impl LogSite<'_> {
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else {
             return;
         };
-        // The state is taken out, so that a dropped future does not leave a wrong one behind.
+        // The state is taken out, so that a dropped future leaves no outdated state behind.
         let mut lane_blob = match self
             .open(current.take(), bytes as u64, Bounds::new(first, last))
             .await
@@ -226,8 +227,8 @@ impl LogSite<'_> {
                 if batch.len() == 1 || !error.is_lost_race() {
                     return reply(batch, &self.doing("recording lines of", self.folder), error);
                 }
-                // One of the lines has lost a race, and the error of the transaction does not always name it. So each
-                // line is written separately.
+                // One of the lines has lost a race, and the error of the transaction does not always name that line. So
+                // each line is written separately.
                 for one in batch {
                     Box::pin(self.write(current, vec![one])).await;
                 }
@@ -275,8 +276,8 @@ impl LogSite<'_> {
             }
             Err(error) => {
                 if error.class == ErrorClass::TooLarge {
-                    // The blob has as many blocks as a blob can have. The next blob begins, and the job of each line
-                    // looks again.
+                    // The blob has as many blocks as a blob can have. The lane continues with the next blob, and each
+                    // job reads its record again.
                     *current = self
                         .begin(
                             lane_blob.number + self.target.spread,
@@ -325,7 +326,7 @@ impl LogSite<'_> {
         }
     }
 
-    /// Reads the source again for each line that had no record before. A record is deleted when its version has left
+    /// Reads the source again for each line that had no record before. A record is deleted after its version has left
     /// the source. If the version is still in the source, no other job has logged it and deleted its record. If the
     /// version is gone, another job may have done so. In that case, the new records of such lines are deleted, and the
     /// result is `true`: no line of the batch may be appended.
@@ -348,7 +349,7 @@ impl LogSite<'_> {
         });
         let left: Vec<_> = try_join_all(looks).await?.into_iter().flatten().collect();
         for (key, etag) in &left {
-            // A failure is ignored: the next job that finds a record without a line notices it.
+            // A failure is ignored, because the next job that finds a record without a line handles that record.
             if let Some(etag) = etag {
                 let removal =
                     TableOperation::Delete((*key).clone(), IfMatch::Matches(etag.clone()));
@@ -358,7 +359,7 @@ impl LogSite<'_> {
         Ok(!left.is_empty())
     }
 
-    /// The blob that takes `bytes` more bytes, with metadata that covers `span`.
+    /// Returns the blob that takes `bytes` more bytes, after its metadata covers `span`.
     async fn open(
         &self,
         current: Option<LaneBlob>,
@@ -378,7 +379,7 @@ impl LogSite<'_> {
         Ok(lane_blob)
     }
 
-    /// The last blob of this lane, or its first.
+    /// Finds the last blob of this lane, or begins the first one.
     async fn discover(&self, span: Bounds) -> Result<LaneBlob, StoreError> {
         let prefix = format!("{}/", self.folder);
         let (mut marker, mut last) = (None, None);
@@ -404,7 +405,7 @@ impl LogSite<'_> {
         }
     }
 
-    /// Creates a blob, or continues an existing one.
+    /// Creates a blob, or continues it if it exists.
     async fn begin(&self, number: u32, span: Bounds) -> Result<LaneBlob, StoreError> {
         let name = log::name(self.folder, number)
             .ok_or_else(|| self.error(ErrorClass::Permanent, "the blob name is too long"))?;
@@ -472,7 +473,7 @@ impl LogSite<'_> {
                 .await
             {
                 Ok(_) => (lane_blob.length, lane_blob.span) = (length, Some(wider)),
-                // Other writers append and widen as well.
+                // Other writers also append to this blob and widen its span.
                 Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(error),
             }

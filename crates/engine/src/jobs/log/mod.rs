@@ -1,28 +1,29 @@
-//! An archive that is a log: lines in append blobs, by hour. There is **one line per key and ETag**, even after
-//! redeliveries.
+//! An archive that is a log: each entity is appended as a line to an append blob of its hour. The log has **one line
+//! per key and ETag**, even after redeliveries.
 //!
 //! ```text
 //!   record: the position of the line  ─▶  append at exactly that position  ─▶  delete the source  ─▶  delete the record
 //!                                             │ no answer, or the worker crashed
-//!   read the record, the blob's length, ◀─────┘ the line is there:          it was appended
-//!   then the bytes at the position              the blob is longer:         this append can no longer succeed
-//!                                               the blob ends at the start: append there, so that it cannot succeed
+//!   read the record, the blob's length, ◀─────┘ the line is there:          the append has succeeded
+//!   then the bytes at the position              the blob is longer:         the append can no longer succeed
+//!                                               the blob ends at the start: append there, so that the old append fails
 //! ```
 //!
-//! The length is read first. An append that arrives later is then found at its position. If that position is written
-//! next, one of the two appends fails, and the record names both. The record keeps every position until one of them
-//! is settled.
+//! The length of the blob is read before the bytes, so that an append that arrives in between is found at its position.
+//! If the blob still ends at the start of the old append, the new append is sent for the same start. Only one of the
+//! two can then succeed, and the record lists the positions of both until one of them is settled.
 //!
-//! An append names its position, so one of two appends at the same position fails. Before the append, the record
-//! names the position of the line and the start of the append that contains it. So a later delivery can tell whether
-//! the line exists, and it fills the old position before it writes the line elsewhere. Nothing is restored from a
-//! log.
+//! An append request names its position, so one of two appends at the same position fails. The record is written before
+//! the append. It names the position of the line, and the start of the append that contains the line. A later delivery
+//! can therefore determine whether the line exists, and it fills the old position before it writes the line elsewhere.
+//! Nothing is restored from a log.
 //!
-//! Two jobs may have read the same version. A record is deleted when its version has left the source. So a job that
-//! finds no record and inserts one reads the source again before the append. If the version is still there, no job
-//! has logged it and deleted its record. If it is gone, another job may have, and nothing is appended.
+//! Two jobs may have read the same version. A record is deleted after its version has left the source. So a job that
+//! finds no record and inserts one reads the source again before the append. If the version is still there, no other
+//! job has logged it and deleted its record. If the version is gone, another job may have done so, and this job appends
+//! nothing.
 //!
-//! Records are in the footprint table of the source's account, under `~log~<archive>~<lane>`.
+//! Records are stored in the footprint table of the source's account, in the partition `~log~<archive>~<lane>`.
 
 pub(crate) mod lane;
 mod record;
@@ -128,7 +129,7 @@ impl<'e> EntityLine<'e> {
             Some(line) if *line == record.line => {}
             found => {
                 // The record is treated as reopened: the present version of the source is appended, unless the line
-                // found has that version.
+                // that was found has that version.
                 record::reopen(&mut row.entity);
                 match found {
                     Some(former) => drop(
@@ -139,7 +140,7 @@ impl<'e> EntityLine<'e> {
                     None => drop(row.entity.properties.remove(record::LOGGED)),
                 }
                 let may_arrive = found.is_none();
-                // If the blob is longer and has no line of the record, another append has taken the start.
+                // If the blob is longer and contains no line of the record, another append has used the start position.
                 let open = blob.filter(|blob| may_arrive && blob.length == record.start);
                 if open.is_some() && !self.target.path.holds(&record.blob) {
                     // The record may be forged. Never append to a blob outside this archive.
@@ -187,7 +188,7 @@ impl<'e> EntityLine<'e> {
         found.and_then(|row| row.entity.text(record::LOGGED)) == Some(source.etag.as_str())
     }
 
-    /// Whether an earlier message or delivery may have completed this job, and the source was created since.
+    /// Whether an earlier message or delivery may have completed this job, and the source was created anew since.
     pub(crate) fn may_be_recreated(&self, source: &Row) -> Result<bool, Failure> {
         let skew = self
             .cx

@@ -44,7 +44,7 @@ pub(crate) enum UnreadableRecord {
     Version(FormatError),
 }
 
-/// Which of an hour's blobs the lines of an entity go to.
+/// The lane of an entity: the sequence of blobs, within an hour, to which its lines are appended.
 pub(crate) fn lane(primary: &Primary, spread: u32) -> u32 {
     u32::from(hash(primary)[0]) % spread.max(1)
 }
@@ -144,7 +144,7 @@ impl LineRecord {
             },
             former: former.map_err(|_| UnreadableRecord::Property(FORMER))?,
         };
-        // No longer line is ever appended, so none is read.
+        // Lines are never longer than an append, so a longer one is invalid.
         let may_be = |place: &LinePlace| {
             place.length <= limits::APPEND_BYTES as u64
                 && place.position.checked_add(place.length).is_some()

@@ -1,4 +1,5 @@
-//! `archive`: relocates a primary to its archive under the same key: to a table, a container or a shared folder.
+//! `archive`: relocates a primary to its archive under the same key. The archive is a table, a container, a shared
+//! folder or a log.
 
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::jobs::RunJob;

@@ -1,4 +1,4 @@
-//! Decides what a relocation does with its target, by the versions of both sides.
+//! Decides what a relocation does with its target, by comparing the versions of the source and of the copy.
 
 use jiff::SignedDuration;
 
@@ -9,10 +9,10 @@ use evenkeel_model::job::Stamp;
 use evenkeel_model::{ETag, EdmValue, Entity, Row};
 
 pub(crate) const ARCHIVED_AT: &str = "ek_archived_at";
-/// Longest time between two messages of one job: a sender's retries, and the time that a request may be under way.
+/// Longest time between two messages of one job. It covers a sender's retries and the delay of a request.
 const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
 
-/// Whether another run than the one that wrote the copy has continued from it, possibly to the delete.
+/// Whether a run other than the writer of the copy has continued from this copy, and may have deleted the source.
 pub(crate) fn is_shared(copy: &Entity) -> bool {
     copy.get(SOURCE_SHARED).is_some()
 }
@@ -20,11 +20,11 @@ pub(crate) fn is_shared(copy: &Entity) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CopyDecision {
     Insert,
-    /// Replaces an earlier archiving, or an earlier version of the source.
+    /// Replaces a copy that another job archived earlier, or this job's copy of an earlier version of the source.
     Replace(ETag),
     Copied,
-    /// The source stays, because it is not at `if_match`, does not satisfy `when`, or may be a newer entity than this
-    /// job was sent for.
+    /// The source stays, because it does not match `if_match`, does not satisfy `when`, or may be newer than the entity
+    /// for which this job was sent.
     Skip(String),
 }
 
@@ -37,9 +37,10 @@ pub(crate) fn decide(
     let source = dated.row;
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
-        // A later restore or move may have brought the entity back, after an earlier delivery or message of this job
-        // had taken it away. The mark names the job that took it away last: this one, or one that came after it. If
-        // both were enqueued in the same second, the order is unknown.
+        // An earlier delivery or message of this job may have taken the entity away, and a later restore or move may
+        // have brought it back. The mark names the job that took the entity away last. If that is this job or a later
+        // one, the entity was brought back since. If both jobs were enqueued in the same second, their order is
+        // unknown.
         let came_later = |by: &Stamp| {
             by.enqueued > stamp.enqueued
                 || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1)
@@ -57,11 +58,11 @@ pub(crate) fn decide(
             if archived.entity.text(SOURCE_ETAG) == Some(source.etag.as_str()) {
                 return Ok(CopyDecision::Copied);
             }
-            // A run that gave up had not deleted the source.
+            // The mark of the version was removed by a run that gave up. That run had not deleted the source.
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
-            // The source has another version than the copy: an update that raced, or an entity that was created after
-            // this job had deleted the old one. The time of the copy does not show which, because others may have
-            // written the copy since.
+            // The source has another version than the copy. Either a concurrent update changed it, or the entity was
+            // created after this job had deleted the old one. The time of the copy does not show which, because others
+            // may have written to the copy since.
             if source_delete_impossible && !is_shared(&archived.entity) || reopened {
                 CopyDecision::Replace(archived.etag.clone())
             } else {
@@ -69,20 +70,19 @@ pub(crate) fn decide(
             }
         }
         Some(written) if written.enqueued > stamp.enqueued => {
-            CopyDecision::Skip("a later job has relocated the entity, and the present one was created after that".to_owned())
+            CopyDecision::Skip("a later job has relocated the entity, and the present entity was created after that".to_owned())
         }
-        // The sender may have duplicated the message of this job, and the other message may have taken away the
-        // entity that was there before.
+        // The sender may have sent this job twice, and the other message may have taken away the previous entity.
         Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(dated, delivery)? => {
-            CopyDecision::Skip("a job of about the same time has relocated the entity, and the present one was written after that. Send a new job to relocate it".to_owned())
+            CopyDecision::Skip("a job enqueued shortly before this one has relocated the entity, and the present entity was written after that. Send a new job to relocate it".to_owned())
         }
         Some(_) | None => CopyDecision::Replace(archived.etag.clone()),
     })
 }
 
-/// Whether an earlier delivery of this job may have archived a version before the one that another job has archived.
-/// The archive names the last job only. If the source, or another job's copy, existed before this job was enqueued,
-/// this job has not acted.
+/// Whether an earlier delivery of this job may have archived a version before another job archived the version in
+/// `archived`. The archive names only the last job. If the source, or the other job's copy, existed before this job was
+/// enqueued, this job has not acted.
 pub(crate) fn may_have_archived(
     source: DatedRow<'_>,
     archived: DatedRow<'_>,
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_archived_row_is_inserted_or_replaced_at_its_own_etag() {
-        // This job comes long after the one that archived the entity before, so it is no duplicate.
+        // This job comes long after the one that archived the previous entity, so it is not a duplicate.
         let job = stamp("m", 10_000);
         assert_eq!(
             decide(&row("e1", EARLY), None, &delivered(&job, 2), false).unwrap(),
@@ -241,8 +241,7 @@ mod tests {
 
     #[test]
     fn a_later_write_of_the_copy_does_not_make_a_new_entity_look_older() {
-        // The new entity is older than the last write of the copy, because a view has set properties on the copy
-        // since.
+        // The new entity is older than the last write of the copy, because a view has set properties on the copy since.
         let job = stamp("m", 100);
         assert!(matches!(
             decide(
@@ -280,7 +279,7 @@ mod tests {
                     "{other} at {second}"
                 );
             }
-            // The tables of this account are further behind the queue than those of the source.
+            // The clock of this account's tables is further behind the queue's clock than that of the source.
             let behind = ClockSkew {
                 least: SignedDuration::from_secs(49),
                 most: SignedDuration::from_secs(51),
@@ -309,7 +308,7 @@ mod tests {
                 !may_have_archived(dated(&old), dated(&copied(10_030)), &delivered(&job, 2)),
                 "there all the time since the job was sent"
             );
-            // A document has no time of the service. A worker has dated it, and its clock may be off.
+            // The service keeps no time for a document. A worker has dated it, and the worker's clock may be off.
             let filed = |second: Option<i64>| {
                 let mut row = Row {
                     timestamp: None,
@@ -395,7 +394,7 @@ mod tests {
                 decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(),
                 CopyDecision::Skip(_)
             ));
-            // An entity that existed when the job was sent belongs to another archiving than the one before.
+            // An entity that existed when the job was sent was not archived by the job before.
             let before = row("e2", &at(101));
             assert!(matches!(
                 decide(
@@ -408,7 +407,7 @@ mod tests {
                 CopyDecision::Replace(_)
             ));
         }
-        // The id of a job shows this, whatever the clocks show.
+        // The job id shows that both messages are the same job, whatever the clocks show.
         let job = evenkeel_model::job::JobDigest::of(
             serde_json::json!({"op": "archive", "id": "x"})
                 .as_object()
@@ -452,7 +451,7 @@ mod tests {
             .on(source.entity)
             .with(SOURCE_ETAG, "kept")
             .with(SOURCE_JOB, job.to_string());
-        // This holds for a first delivery, too, because the sender may have duplicated the message.
+        // A first delivery skips too, because the sender may have sent the job twice.
         for deliveries in [1, 2] {
             assert!(matches!(
                 decide(&source, None, &delivered(&job, deliveries), false).unwrap(),
@@ -474,8 +473,8 @@ mod tests {
     #[test]
     fn an_entity_restored_before_this_job_is_relocated() {
         let job = stamp("m", 100);
-        // The entity was archived and restored long ago. Then a put that came after this job, whose first delivery
-        // was lost, merged into it.
+        // The entity was archived and restored long ago. This job's first delivery was lost. Then a later put merged
+        // into the entity.
         let mut source = row("e2", LATE);
         source.entity = stamp("put", 200)
             .on(source.entity)
@@ -485,7 +484,7 @@ mod tests {
             decide(&source, None, &delivered(&job, 2), false).unwrap(),
             CopyDecision::Insert
         );
-        // A later job wrote it, and it was never away: an update like any other.
+        // A later job wrote the entity, which was never away. This is an ordinary update.
         source.entity.properties.remove(SOURCE_JOB);
         assert_eq!(
             decide(&source, None, &delivered(&job, 2), false).unwrap(),

@@ -1,5 +1,5 @@
 //! Relocation: the eventually consistent transaction behind `archive` and `move`. It copies a primary to its target,
-//! deletes the primary at exactly the ETag that was copied, and brings the items of both in step.
+//! deletes the primary at exactly the ETag that was copied, and syncs the items of both.
 //!
 //! ```text
 //!   read the target, then the source ──▶ write the copy ──▶ delete source at the ETag read ──▶ reconcile
@@ -7,9 +7,9 @@
 //!        └─────────────────────────────── at its own ETag) ◀─────┘ read again
 //! ```
 //!
-//! An update that races is never lost: it is copied too, or the source stays and the job is skipped. The steps are not
-//! isolated: a reader may find the entity in both places. It looks in the source, then in the target, then in the
-//! source once more.
+//! A concurrent update is never lost: either the update is copied too, or the source stays and the job is skipped. The
+//! steps are not isolated, so a reader may find the entity in both places. A reader looks in the source, then in the
+//! target, then in the source once more.
 
 mod archive;
 mod copy_decision;
@@ -43,7 +43,7 @@ use evenkeel_storage::wide::Rows;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} exists and was not brought there by this job, or was changed since. Delete it or move it away first, or discard this job"
+    "{0} exists and was not moved there by this job, or was changed since. Delete it or move it away first, or discard this job"
 )]
 struct TargetOccupied(Primary);
 
@@ -71,12 +71,12 @@ struct HeldCopy {
 }
 
 enum CopiedBy {
-    /// This run, which got the answer to its write.
+    /// This run wrote the copy and got the answer to its write.
     ThisRun {
-        /// The copy as it was sent, if nothing was there before.
+        /// The copy as it was sent; `None` if the write replaced an existing row.
         inserted: Option<Box<Entity>>,
     },
-    /// Another delivery, which may already have sent the delete of the source.
+    /// Another delivery wrote the copy, and may already have sent the delete of the source.
     AnotherDelivery,
 }
 
@@ -93,8 +93,8 @@ impl Progress {
             .is_some_and(|held| held.version == *version && held.is_own())
     }
 
-    /// Records that this version is copied. If `by` is `None`, the known writer of the copy does not change. An
-    /// unanswered delete stays unanswered.
+    /// Records that this version is copied. If `by` is `None` and the version is unchanged, the recorded writer of the
+    /// copy is kept. A delete without an answer stays recorded.
     fn copied(&mut self, version: ETag, by: Option<CopiedBy>) {
         let before = |held: HeldCopy| (held.version == version).then_some(held.by);
         let (before, is_unanswered) = match std::mem::replace(self, Self::Reading) {
@@ -111,15 +111,15 @@ impl Progress {
         };
     }
 
-    /// The copy was overwritten, and the items of the new one are not in step yet.
+    /// The copy was overwritten, and the items of the new copy are not synced yet.
     fn overwritten(&mut self) {
         if let Self::Copied(_) = self {
             *self = Self::Reading;
         }
     }
 
-    /// A delete request for the copied version got no answer. The state stays so, because it is never known whether
-    /// the request was executed.
+    /// A delete request for the copied version got no answer. This is never taken back, because the run cannot learn
+    /// whether the request was executed.
     fn delete_unanswered(&mut self) {
         *self = match std::mem::replace(self, Self::Reading) {
             Self::Reading => Self::Reading,
@@ -162,10 +162,10 @@ pub(crate) struct Relocation<'e> {
     source: Reconciler<'e>,
     target: Box<dyn RelocationTarget + 'e>,
     to: EntityKey,
-    /// Condition that the source must satisfy when it is copied first.
+    /// Condition that the source must satisfy unless this job has copied it already.
     when: Option<Condition>,
     progress: Progress,
-    /// The data key of the last copy, if its values were encrypted anew.
+    /// The data key of the last copy, if no value of the entity was encrypted at the target before.
     first_key: Option<FirstKey>,
 }
 
@@ -189,8 +189,8 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// Adds a condition on the source. A source that this job has copied already is deleted in any case, because its
-    /// copy would be left over.
+    /// Adds a condition on the source. A source that this job has already copied is deleted even if it no longer
+    /// satisfies the condition, because otherwise its copy would be left over.
     pub(crate) fn while_it_satisfies(self, when: Option<Condition>) -> Self {
         Self { when, ..self }
     }
@@ -198,14 +198,14 @@ impl<'e> Relocation<'e> {
     pub(crate) async fn run(mut self, if_match: Option<&ETag>) -> Result<Outcome, Failure> {
         let ended = self.relocate(if_match).await;
         if ended.is_err() && self.source_delete_impossible() {
-            // A failure is ignored. In that case the next delivery cannot tell an entity that changed meanwhile from
-            // one created anew, and leaves it alone.
+            // A failure to reopen is ignored. It only means that the next delivery cannot distinguish an entity that
+            // changed meanwhile from one that was created anew, and leaves the entity alone.
             drop(self.target.reopen(&self.delivery.stamp).await);
         }
         let skipped = ended?;
         if skipped.is_none() && self.delivery.dequeue_count > 1 && !self.target.may_have_written() {
-            // An earlier delivery may have sent a request to reopen the copy. It may still arrive, and succeeds if
-            // the copy is unchanged.
+            // An earlier delivery may have sent a request to reopen the copy. That request may still arrive, and it
+            // succeeds if the copy is unchanged. The recheck syncs the items afterwards.
             self.target.queue_whole_recheck().await?;
         }
         let summary = joined(self.source, self.target.as_mut());
@@ -215,14 +215,14 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Returns the reason if the source was not relocated. A copy may stay at the target even then.
+    /// Returns the reason if the source was not relocated. Even then, a copy may stay at the target.
     async fn relocate(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
-        // The first delivery to a place without items of its own expects nothing there, and saves the read.
+        // A first delivery does not read a target without items, because it expects nothing there.
         let mut read_kept = self.delivery.dequeue_count > 1 || self.target.is_read_first();
         loop {
             self.source.next_round().await?;
-            // The target is read before the source. If another job copies a version to the target meanwhile, the
-            // source that is read afterwards is never older than that.
+            // The target is read before the source. If another job copies a version to the target meanwhile, the source
+            // that is read afterwards is never older than that version.
             let found = if read_kept {
                 self.target.observe().await?
             } else {
@@ -243,8 +243,8 @@ impl<'e> Relocation<'e> {
                     done = is_own(&self.target.observe().await?);
                 }
                 self.settle(&seen).await?;
-                // `settle` has brought the items of any other place in step. A log has a record, which goes with the
-                // source.
+                // `settle` has synced the items of every other kind of target. A log has only a record, which is
+                // deleted after the source.
                 if done && self.target.rules().keeps_every_version {
                     self.target.source_deleted().await?;
                 }
@@ -261,11 +261,12 @@ impl<'e> Relocation<'e> {
             if !matches!(copy, CopyDecision::Skip(_))
                 && let Err(failure) = self.check_restorable(row)
             {
-                // An earlier delivery may have left the source unfinished.
+                // An earlier delivery may have left items of the source unsynced.
                 self.settle(&seen).await?;
                 return Err(failure);
             }
-            // The copy is built in memory even if it is stored already, because its large values may be missing.
+            // The copy is built in memory even if it is stored already, because the large values of the stored copy may
+            // be missing.
             let entity = self.copy_of(row).await?;
             let copied = copy == CopyDecision::Copied;
             let change = match copy {
@@ -273,7 +274,7 @@ impl<'e> Relocation<'e> {
                 CopyDecision::Replace(_) | CopyDecision::Skip(_)
                     if self.is_rejected(&copy, found.row()) =>
                 {
-                    // An earlier delivery may have left the source unfinished.
+                    // An earlier delivery may have left items of the source unsynced.
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
@@ -313,7 +314,8 @@ impl<'e> Relocation<'e> {
                         self.target.settle().await?;
                     }
                 }
-                // An earlier attempt has written the copy. It got no answer, or crashed before the copy had its items.
+                // An earlier attempt wrote the copy, and then got no answer or crashed before it synced the items of
+                // the copy.
                 None => self.target.sync_existing(&found).await?,
             }
             self.progress.copied(row.etag.clone(), by);
@@ -339,8 +341,8 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// Marks a copy as shared if it replaces another job's copy of the same version, because that job may be about to
-    /// delete the source because of its copy.
+    /// Marks a copy as shared if it replaces another job's copy of the same version. The other job may be about to
+    /// delete the source, relying on its own copy.
     fn mark_if_same_version(&self, copy: Entity, found: Option<&Row>) -> Entity {
         let is_the_same = found.is_some_and(|found| {
             found
@@ -355,8 +357,8 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// The copy that this job has written, with the values encrypted again whose data key has been erased since. `None`
-    /// if all values can be decrypted, or if the copy belongs to another job by now.
+    /// The change that encrypts values of this job's copy again if their data key has been erased since. `None` if all
+    /// values can be decrypted, or if the copy now belongs to another job.
     fn sealed_again(&self, copy: &Entity, found: &Observation, version: &ETag) -> Option<Change> {
         let (key, table) = (&self.first_key.as_ref()?.key, self.target.table()?);
         let found = found
@@ -367,14 +369,15 @@ impl<'e> Relocation<'e> {
             .encryption()
             .sealed_otherwise(table, key, &found.entity, copy)?;
         let sealed = found.entity.clone().merged(&sealed);
-        // Another run may be about to delete the source because of this copy.
+        // Another run may be about to delete the source, relying on this copy.
         let sealed = if self.progress.is_own_at(version) {
             sealed
         } else {
             sealed.with(SOURCE_SHARED, true)
         };
         let change = Change::Replace(sealed, found.etag.clone());
-        // If a client has merged into the copy, the stamp must not vouch for the result.
+        // A stamp vouches for content that its job wrote. If a client has merged into the copy, the stamp must not
+        // vouch for the result.
         Some(if is_as_left(&found.entity) {
             vouched(change)
         } else {
@@ -382,8 +385,8 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Ensures that the copy can be decrypted, now that it exists and before the source is deleted. An erasure of the
-    /// entity that was there before may have deleted its data key.
+    /// Ensures that the copy can be decrypted, after the copy was written and before the source is deleted. The data
+    /// key may be gone, because an erasure of an earlier entity with the same key may have deleted it.
     async fn keep_readable(&mut self, row: &Row) -> Result<(), Failure> {
         loop {
             let (Some(key), Some(table)) = (&self.first_key, self.target.table()) else {
@@ -419,10 +422,10 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// Deletes the copy of an entity that has changed since it was copied and now stays in the source, because the
-    /// entity was never archived or moved. The copy is kept if it has replaced an older copy: if the older copy were
-    /// written back, a `restore` that had read it would see it as newer. The copy is also kept if it was changed, or if
-    /// the target is a log. Returns whether nothing is left to delete.
+    /// Deletes the copy of an entity that changed after it was copied and now stays in the source, because that entity
+    /// was never archived or moved. The copy is kept if the target is a log, if the copy was changed since, or if it
+    /// has replaced an older copy: a `restore` that had read the older copy would take it for a newer one if it were
+    /// written back. Returns whether nothing is left to delete.
     async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
         let may_delete =
@@ -445,9 +448,9 @@ impl<'e> Relocation<'e> {
         Ok(matches!(ended, Commit::Closed | Commit::Committed))
     }
 
-    /// Marks another run's copy as shared before this run deletes the source because of that copy. If the other run
-    /// still works, the mark keeps it from overwriting the copy with a version that it reads later. (A log keeps every
-    /// version, and its record is deleted with the source.)
+    /// Marks another run's copy as shared before this run deletes the source, relying on that copy. If the other run is
+    /// still active, the mark keeps it from overwriting the copy with a version that it reads later. A log needs no
+    /// mark: it keeps every version, and its record is deleted with the source.
     fn mark_shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
         if self.progress.is_own_at(version) || self.target.rules().keeps_every_version {
             return None;
@@ -459,8 +462,8 @@ impl<'e> Relocation<'e> {
         ))
     }
 
-    /// Rejects an entity that `restore` could not write. Other programs may write what evenkeel rejects, and then the
-    /// source must not be deleted.
+    /// Rejects an entity that `restore` could not write back. Other programs may write entities that evenkeel rejects,
+    /// and the source of such an entity must not be deleted.
     fn check_restorable(&self, row: &Row) -> Result<(), Failure> {
         if !self.target.rules().is_restorable {
             return Ok(());
@@ -481,8 +484,8 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Whether an earlier delivery or a duplicate of this job may have acted already, and a `restore` or `move` may
-    /// have undone it without room for the mark that would show this.
+    /// Whether an earlier delivery or a duplicate of this job may have relocated the entity, and a `restore` or `move`
+    /// may have brought it back. The mark that would show this may be missing because the entity has no room for it.
     fn may_be_back(&self, row: &Row) -> Result<bool, Failure> {
         let scope = self.source.scope();
         let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
@@ -493,7 +496,7 @@ impl<'e> Relocation<'e> {
             && is_written_since(self.dated(row), self.delivery)?)
     }
 
-    /// A row of the source.
+    /// A row of the source, with the clock difference between its table and the job's queue.
     fn dated<'r>(&self, row: &'r Row) -> DatedRow<'r> {
         DatedRow {
             row,
@@ -504,7 +507,7 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// Rows derived by views are neither moved nor archived, and not overwritten.
+    /// Rejects rows derived by views. They are neither moved nor archived nor overwritten.
     fn refuse(&self, seen: &Observation, found: &Observation) -> Result<(), Failure> {
         refuse_derived(seen, &self.source.scope().primary)?;
         refuse_derived(
@@ -520,14 +523,14 @@ impl<'e> Relocation<'e> {
             && found.is_some_and(|row| !self.delivery.stamp.is_on(&row.entity))
     }
 
-    /// Whether a client has changed the moved entity since this job brought it there. If the source has changed as
-    /// well, it must not overwrite the moved entity.
+    /// Whether a client has changed the moved entity since this job wrote it at the target. In that case, not even a
+    /// newer version of the source may overwrite it.
     fn is_written_on(&self, found: Option<&Row>) -> bool {
         self.target.rules().rejects_others && found.is_some_and(|row| !is_as_left(&row.entity))
     }
 
-    /// Whether the row at the target of a move makes the job fail. If such a row were skipped on the first delivery,
-    /// nobody would learn that the entity was not moved.
+    /// Whether the row at the target of a move makes the job fail. If the first delivery only skipped the job because
+    /// of such a row, nobody would learn that the entity was not moved.
     fn is_rejected(&self, copy: &CopyDecision, found: Option<&Row>) -> bool {
         match copy {
             CopyDecision::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
@@ -551,13 +554,13 @@ impl<'e> Relocation<'e> {
         )
     }
 
-    /// Whether this run has copied the source itself and got the answer, and no delete request of its own for that
-    /// version can have been executed. (If this run found a copy, another delivery wrote it and may already have sent
-    /// the delete. A delivery that found this run's copy may have sent the delete, too, but it marks the copy as
-    /// shared.)
+    /// Whether this run wrote the copy itself and got the answer, and none of its own delete requests for that version
+    /// can have been executed. If this run only found the copy, the delivery that wrote it may already have sent the
+    /// delete. A delivery that found this run's copy may also have sent the delete, but it marks the copy as shared.
     fn source_delete_impossible(&self) -> bool {
         self.progress.held().is_some_and(HeldCopy::is_own)
-            // A commit may fail after its delete was executed, and the progress does not record that.
+            // The reconciler is checked too, because a commit may fail after its delete was executed, and `progress`
+            // does not record that.
             && !self.source.may_have_written()
     }
 
@@ -567,8 +570,8 @@ impl<'e> Relocation<'e> {
         found: Option<&Row>,
         demands: SourceDemands<'_>,
     ) -> Result<CopyDecision, Failure> {
-        // The ETag is always compared with the version that is to be deleted. If the entity has changed since, its
-        // version is not the one that the job names.
+        // `if_match` is compared with the version that is to be deleted, even if this job has copied an earlier
+        // version.
         if let Some(expected) = demands.if_match.filter(|expected| **expected != row.etag) {
             return Ok(CopyDecision::Skip(format!(
                 "if_match: the entity is at {}, not at {expected}",
@@ -582,7 +585,7 @@ impl<'e> Relocation<'e> {
         {
             return Ok(CopyDecision::Skip(reason));
         }
-        // This run has read another version before, so this one is newer, whatever the clocks show.
+        // This run has read another version before, so the present version is newer, whatever the clocks show.
         if let Progress::Unanswered(asked) = &self.progress
             && asked.version != row.etag
         {
@@ -607,9 +610,9 @@ impl<'e> Relocation<'e> {
             .unwrap_or_else(|| self.source.scope().source);
         let kept_skew = self.cx.env.clocks_apart(self.delivery, table);
         Ok(match (decide(self.dated(row), found, self.delivery, self.source_delete_impossible())?, found) {
-            // A row at the target of a move is not overwritten in any case.
+            // The target of a move is excluded, because a move never overwrites another job's row.
             (CopyDecision::Replace(_), Some(kept)) if !self.target.rules().rejects_others && may_have_archived(self.dated(row), DatedRow { row: kept, skew: kept_skew }, self.delivery) => CopyDecision::Skip(
-                "another job has archived another version, and an earlier delivery may have archived one before that. Send a new job to archive it"
+                "another job has archived another version, and an earlier delivery may have archived a version before that. Send a new job to archive it"
                     .to_owned(),
             ),
             (copy, _) => copy,
@@ -617,14 +620,15 @@ impl<'e> Relocation<'e> {
     }
 
     async fn settle(&mut self, seen: &Observation) -> Result<(), Failure> {
-        // A source with a taken key fails for good. A copy that an earlier delivery wrote must not wait for it.
+        // If another primary has a unique key of the source, the source fails permanently. The items of a copy that an
+        // earlier delivery wrote are synced nevertheless.
         let settled = self.source.settle_from(seen).await;
         self.target.settle().await?;
         settled
     }
 
-    /// The copy: every property of the user, the source and its version, the job that wrote the source, and in an
-    /// archive the time.
+    /// Builds the copy: all user properties, the primary and version of the source, the job that wrote the source, and
+    /// for an archive the time of archiving.
     async fn copy_of(&mut self, row: &Row) -> Result<Entity, Failure> {
         let taken = self.target.content_for(self.source.scope(), row).await?;
         self.first_key = taken.first_key;
@@ -638,7 +642,7 @@ impl<'e> Relocation<'e> {
             entity = entity.with(SOURCE_JOB, job);
         }
         if self.target.rules().is_restorable {
-            // `restore` recognizes the properties of others by these.
+            // `restore` recognizes properties that views of other tables set by these owner properties.
             let owners = row
                 .entity
                 .properties

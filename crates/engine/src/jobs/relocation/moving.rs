@@ -1,7 +1,8 @@
-//! `move`: relocates a primary to another key, partition or table. Every view follows.
+//! `move`: relocates a primary to another key, partition or table. All items that views derive from it are updated.
 //!
-//! The target's row is written alone. Its items follow when the source has given up its own, so that a unique key (an
-//! e-mail address) passes from one to the other, and is never wanted by both.
+//! The target row is first written without its items. They are written after the items of the source are deleted,
+//! because a unique key (such as an e-mail address) passes from the source to the target, and both must not claim it at
+//! once.
 
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::jobs::RunJob;

@@ -14,9 +14,9 @@ use evenkeel_storage::{Clock, StoreError, Stores, all_tables};
 const DROP: &str = "drop_table";
 /// Partition of the rows that record when each drop was queued.
 const DROPS: &str = "drop";
-/// Wait until the drop of a table is queued again, if the table still exists. The next job completes a drop that was
-/// given up half-way. The waits grow, because a drop that fails for good leaves a poison message each time. After a
-/// wait, the next pass of any worker queues the job.
+/// Waits before the drop of a table is queued again if the table still exists. The new job completes a drop that was
+/// given up half-way. The waits grow, because a drop that always fails leaves a poison message each time. After a wait,
+/// the next pass of any worker queues the job.
 const AGAIN: WaitPolicy = WaitPolicy::doubling(Duration::from_mins(45), Duration::from_hours(24));
 
 pub struct Keeper<'c> {
@@ -35,17 +35,17 @@ pub enum KeeperError {
     #[error(transparent)]
     Account(#[from] UnknownAccount),
     #[error(
-        "{0} tables of [retention.{1}] have expired, but no declared queue carries drop_table jobs for them (`allow`, `tables`)"
+        "{0} tables of [retention.{1}] have expired, but no declared queue accepts drop_table jobs for them (`allow`, `tables`)"
     )]
     NoQueue(usize, evenkeel_model::ViewName),
     #[error(
-        "[rules.{0}] is due, but no declared queue carries {1} jobs for its table (`allow`, `tables`)"
+        "[rules.{0}] is due, but no declared queue accepts {1} jobs for its table (`allow`, `tables`)"
     )]
     NoCarrier(evenkeel_model::ViewName, &'static str),
 }
 
 impl KeeperError {
-    /// How long to wait for the name of a table that is still being deleted; `None` for any other error.
+    /// Time to wait if the service is still deleting a table of this name; `None` for any other error.
     pub fn slow_subject_wait(&self) -> Option<Duration> {
         match self {
             Self::Store { source, .. } => source.class.slow_subject_wait(),
@@ -55,7 +55,8 @@ impl KeeperError {
 }
 
 impl<'c> Keeper<'c> {
-    /// Drops go to the first queue that carries them. The generations of the catalog show which views are gone.
+    /// Drops are sent to the first queue that accepts them. The generations in the catalog show which views are
+    /// deleted.
     pub fn new(
         catalog: &'c Catalog,
         stores: Stores,
@@ -69,8 +70,8 @@ impl<'c> Keeper<'c> {
         }
     }
 
-    /// Maintains the tables of every retention once, and queues the drops that are due, or all of them. A failure
-    /// does not stop the others; the first one is returned.
+    /// Maintains the tables of every retention once, and queues the drops that are due, or all drops if `time` is
+    /// `TurnTime::Now`. If one retention fails, the others are still maintained, and the first failure is returned.
     pub async fn tend(&self, time: TurnTime) -> Result<(), KeeperError> {
         let mut there = There::new();
         let mut first = Ok(());
@@ -84,7 +85,7 @@ impl<'c> Keeper<'c> {
         first
     }
 
-    /// The changes to the tables of a retention. Tables are listed once per account, and kept in `there`.
+    /// The changes to the tables of a retention. The tables of each account are listed once and cached in `there`.
     pub async fn planned(
         &self,
         retention: &Retention,
@@ -118,7 +119,7 @@ impl<'c> Keeper<'c> {
         Ok(plan(retention, &followers, there, self.timetable.now()))
     }
 
-    /// Creates the tables of a plan, and queues the drops that are due, or all of them.
+    /// Creates the tables of a plan, and queues the drops that are due, or all drops if `time` is `TurnTime::Now`.
     pub async fn carry_out(
         &self,
         retention: &Retention,
@@ -161,8 +162,8 @@ impl<'c> Keeper<'c> {
         }
         let now = self.timetable.now();
         for (name, row) in rows {
-            // The table is gone, so its row is no longer needed. This plan says nothing about tables of other
-            // retentions.
+            // The table is gone, so its row is no longer needed. The rows of other retentions' tables are kept, because
+            // this plan does not cover those tables.
             if TableName::new(name).is_ok_and(|table| retention.is_expired(&table, now)) {
                 self.timetable.forget(row).await?;
             }
@@ -174,7 +175,7 @@ impl<'c> Keeper<'c> {
         })
     }
 
-    /// Creates the followers of a table before the table, because its jobs need them.
+    /// Creates the followers of a table before the table, because jobs on the table need them.
     async fn create(&self, retention: &Retention, tables: &[TableRef]) -> Result<(), KeeperError> {
         for table in tables {
             if let Err(source) = self
@@ -188,7 +189,7 @@ impl<'c> Keeper<'c> {
                 if let Some(wait) = source.class.slow_subject_wait() {
                     tracing::warn!(
                         %table, retention = %retention.name, wait_seconds = wait.as_secs(),
-                        "could not create table {table}: the service is still deleting one of this name; retrying later"
+                        "could not create table {table}: the service is still deleting a table of this name; retrying later"
                     );
                 }
                 return Err(KeeperError::Store {

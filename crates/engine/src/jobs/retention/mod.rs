@@ -5,10 +5,10 @@
 //!                                                                      └▶ drop     a drop_table job for each expired one
 //! ```
 //!
-//! Dropping a table is one request, however many rows it has; deleting the rows would take a request per hundred. The
-//! invariant: a table that matches no pattern is never dropped, and a name is not used again, because names follow
-//! the date. Every worker checks, and one of them queues a job (`turns`). Twice is harmless, because a table is
-//! created or dropped once. Rules (`[rules]`) are checked at the same time.
+//! Dropping a table is one request, however many rows it has; deleting the rows would take one request per hundred. A
+//! table that matches no pattern is never dropped. A table name is never used again, because names follow the date.
+//! Every worker checks, and one of them queues each job (`turns`). If two workers act at once, no harm is done, because
+//! a table is created or dropped only once. Rules (`[rules]`) are checked at the same time.
 
 mod keeper;
 mod plan;

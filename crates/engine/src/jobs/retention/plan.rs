@@ -1,4 +1,6 @@
-//! Decides which tables to create and to drop. Pure.
+//! Decides which tables to create and to drop. This module is pure: it makes no requests and reads no clock.
+//!
+//! The followers of a dated table are the tables of the same date to which its views write, and its footprint table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +9,18 @@ use jiff::{SignedDuration, Timestamp};
 use evenkeel_model::catalog::{Followers, Retention, TableRef};
 use evenkeel_model::{AccountName, TableName};
 
-/// How long after the end of its period a follower without its table counts as expired, however short the retention.
-/// Before that, a worker with a slow clock may be about to create the table.
+/// Time after the end of its period at which a follower without its table counts as expired, even if the retention is
+/// shorter. Before that, a worker with a slow clock may be about to create the table.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
 pub type There = BTreeMap<AccountName, BTreeSet<TableName>>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RetentionPlan {
-    /// Tables to create. Each entry has the tables that follow a table, then the table.
+    /// Tables to create. Each entry lists what is missing for one table: its followers first, then the table itself.
     pub create: Vec<Vec<TableRef>>,
-    /// Tables to drop, each with its followers. A table that no longer exists may have left followers behind.
+    /// Tables to drop, together with their followers. A table that no longer exists is included if it has left
+    /// followers behind.
     pub drop: BTreeSet<TableName>,
 }
 

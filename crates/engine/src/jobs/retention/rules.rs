@@ -1,5 +1,5 @@
-//! Rules: due jobs with a condition are queued, each [by one worker](crate::jobs::retention::turns) for all. Twice is
-//! harmless, and costs a scan.
+//! Rules: jobs with a condition that are queued at intervals, each [by one of the
+//! workers](crate::jobs::retention::turns). If a job is queued twice, this only costs another scan.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct RuleKeeper<'c> {
 }
 
 impl<'c> RuleKeeper<'c> {
-    /// Each job goes to the first queue that carries it.
+    /// Each job is sent to the first queue that accepts it.
     pub fn new(
         catalog: &'c Catalog,
         stores: Stores,
@@ -34,7 +34,7 @@ impl<'c> RuleKeeper<'c> {
         }
     }
 
-    /// Sends every rule that is due. A failure does not stop the others; the first one is returned.
+    /// Sends every rule that is due. If one fails, the others are still sent, and the first failure is returned.
     pub async fn tend(&self) -> Result<(), KeeperError> {
         let mut first = Ok(());
         for rule in self.catalog.rules.values() {

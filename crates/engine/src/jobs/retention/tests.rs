@@ -1,4 +1,4 @@
-//! Scheduled jobs, sent by many workers that may stop or get no answer.
+//! Tests of scheduled jobs. Many workers send them, and workers may stop or get no answer.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,9 +38,9 @@ impl FaultPolicy for SlowRequests {
     }
 }
 
-/// One write ends as given, or never.
+/// Breaks one write: the write ends with `ends`, or never if that is `None`.
 struct BrokenWrite {
-    /// Number of writes up to that one.
+    /// Number of writes up to and including the broken one.
     left: AtomicU64,
     ends: Option<FaultDecision>,
 }
@@ -139,7 +139,7 @@ async fn jobs(account: &Account, queue: &QueueName) -> (BTreeSet<String>, usize)
     )
 }
 
-/// The writes are the claim, the message, and the record that the message was sent.
+/// Each of three writes is broken: the claim, the message, and the record that the message was sent.
 #[tokio::test(start_paused = true)]
 async fn a_job_is_sent_with_one_id_even_if_its_worker_stops_or_gets_no_answer() {
     for ends in [
@@ -291,7 +291,6 @@ async fn applications_send_their_own_rules() {
     );
 }
 
-/// The keys of the rows that record when jobs of this kind were sent.
 async fn row_keys(account: &Account, kind: &str) -> Vec<String> {
     let query = Query {
         filter: Some(Filter::partition(&Key::new(kind).unwrap())),
@@ -309,7 +308,7 @@ async fn row_keys(account: &Account, kind: &str) -> Vec<String> {
         .collect()
 }
 
-/// Expired tables, and three workers that check every hour.
+/// A world with expired tables and three workers that check every hour.
 struct HourlyWorkers {
     hands: Arc<ManualClock>,
     account: Account,
@@ -362,7 +361,7 @@ impl HourlyWorkers {
         }
     }
 
-    /// The number of queued drops after each hour.
+    /// Lets the workers check every hour, and returns the total number of queued drops after each hour.
     async fn pass(&self, hours: u64, time: TurnTime) -> Vec<u64> {
         let mut queued = Vec::new();
         for _ in 0..hours {
@@ -409,7 +408,7 @@ impl HourlyWorkers {
     }
 }
 
-/// No drop succeeds, as if the account refused it: each of these jobs is poisoned.
+/// No drop succeeds, as if the account refused it, so each of these jobs is poisoned.
 #[tokio::test]
 async fn the_drop_of_a_remaining_table_is_queued_again_at_growing_intervals() {
     let world = HourlyWorkers::with(&["Logins20200101"]).await;

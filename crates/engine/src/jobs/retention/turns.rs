@@ -1,12 +1,12 @@
-//! Turns: jobs that workers send from time to time, each by one worker for all.
+//! Turns: scheduled jobs. Each due job is sent by only one of the workers.
 //!
 //! ```text
 //!   due by its row in EvenkeelMigrations? ──▶ claim: write the row at its ETag ──▶ queue the job ──▶ sent: write the row again
 //! ```
 //!
-//! Every worker checks, and one of them wins the row. If that worker stops before it has recorded that the job is
-//! queued, the job is sent again with the same id, by which the duplicate is recognized. Each application has rows of
-//! its own (`[migrate] owner`), because another one may use the same name for another job.
+//! Every worker checks, and one of them wins the write of the row. If that worker stops before it has recorded that the
+//! job is queued, the job is sent again with the same id, and the duplicate is recognized by this id. Each application
+//! has its own rows (`[migrate] owner`), because another application may use the same name for a different job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,21 +31,23 @@ use evenkeel_storage::{
 const SENT: &str = "SentAt";
 const JOB: &str = "Job";
 const COUNT: &str = "Count";
-/// Property with the time since when a worker sends the job. It is removed once the job is known to be queued.
+/// Property with the time at which a worker claimed the job in order to send it. It is removed once the job is known to
+/// be queued.
 const CLAIMED: &str = "ClaimedAt";
-/// Separator of owner and name. It is in neither of them.
+/// Separator of owner and name. Neither of them contains it.
 const OWNED: char = '~';
-/// Longest id that is sent again, in characters; far longer than any real one.
+/// Maximum length of an id that is sent again, in characters. Real ids are far shorter.
 const ID_CHARS: usize = 256;
-/// Longest time that sending may take, because a request is refused 15 minutes after it was signed.
+/// Age at which a claim expires. Sending cannot take longer, because a request is refused 15 minutes after it was
+/// signed.
 pub(super) const CLAIM: SignedDuration = SignedDuration::from_mins(15);
-/// Largest difference of two workers' clocks at which one does not repeat the other's jobs.
+/// Maximum difference of two workers' clocks at which neither worker repeats the other's jobs.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnTime {
     Due,
-    /// Whether or not it is due.
+    /// Regardless of the schedule.
     Now,
 }
 
@@ -70,8 +72,8 @@ impl TimedJob<'_> {
         format!("{} {} ", self.kind, self.name)
     }
 
-    /// Whether an id belongs to one of its turns. A row may be forged, and a message with the id of another job could
-    /// pass for its duplicate.
+    /// Whether an id belongs to a turn of this job. The row may be forged, and a message with the id of another job
+    /// would be taken for a duplicate of that job.
     fn has_id(&self, id: &str) -> bool {
         id.starts_with(&self.id_prefix()) && id.chars().count() <= ID_CHARS
     }
@@ -79,7 +81,7 @@ impl TimedJob<'_> {
 
 pub(super) struct DueTurn {
     turn: JobTurn,
-    /// Time since when it is being sent.
+    /// Time at which this worker claims the turn.
     now: Timestamp,
     over: Option<ETag>,
 }
@@ -154,7 +156,6 @@ impl<'c> Timetable<'c> {
             .collect())
     }
 
-    /// The turn of a job, if its row shows that it is due.
     pub(super) fn due(
         &self,
         job: &TimedJob<'_>,
@@ -219,8 +220,8 @@ impl<'c> Timetable<'c> {
                 }))
             }
             Err(source) => {
-                // Best effort: the next pass may then send the job at once. Otherwise the job is sent again when the
-                // claim is old.
+                // Best effort: if this write succeeds, the next pass sends the job at once. Otherwise the job is sent
+                // again when the claim has expired.
                 let old = now.saturating_sub(CLAIM).unwrap_or(Timestamp::MIN);
                 drop(write(main, &table, Some(claim), &turn.row(&key, Some(old))).await);
                 Err(failed("queueing the job of", job, source))
@@ -228,7 +229,8 @@ impl<'c> Timetable<'c> {
         }
     }
 
-    /// Deletes the row of a job that has nothing left to do, at its version. A later pass deletes a row that stays.
+    /// Deletes the row of a job that has nothing left to do, if the row is unchanged. If the row stays, a later pass
+    /// deletes it.
     pub(super) async fn forget(&self, row: Row) -> Result<(), UnknownAccount> {
         let delete = TableOperation::Delete(row.entity.key, IfMatch::Matches(row.etag));
         drop(self.main()?.apply(&table(), &delete).await);
@@ -250,10 +252,10 @@ impl<'c> Timetable<'c> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct JobTurn {
-    /// When it was sent first.
+    /// Time of the first attempt to send the job.
     sent: Timestamp,
-    /// Id of the job, the same however often it is sent. Each turn has its own, because two jobs with the same id and
-    /// content count as one.
+    /// Id of the job, the same for every attempt to send it. Each turn has a new id, because two jobs with the same id
+    /// and content count as one.
     job: String,
     count: u32,
 }
@@ -267,7 +269,7 @@ impl JobTurn {
         }
     }
 
-    /// The row of this turn. `claimed` is the time since when it is being sent, unless it is known to be queued.
+    /// The row of this turn. `claimed` is the time of the claim, or `None` once the job is known to be queued.
     fn row(&self, key: &EntityKey, claimed: Option<Timestamp>) -> Entity {
         let row = Entity::new(key.clone())
             .with(SENT, EdmValue::moment(self.sent))
@@ -280,7 +282,7 @@ impl JobTurn {
     }
 }
 
-/// Number of jobs that a row counts; 0 if the row was edited by hand.
+/// Number of jobs sent so far, as recorded in the row; 0 if the row was edited by hand.
 fn count(found: Option<&Row>) -> u32 {
     match found.and_then(|row| row.entity.get(COUNT)) {
         Some(EdmValue::Int64(count)) => u32::try_from(*count).unwrap_or_default(),
@@ -288,8 +290,8 @@ fn count(found: Option<&Row>) -> u32 {
     }
 }
 
-/// The turn that is due, given the row of the last one: the next one, or the same once more if the worker that was to
-/// send it may have stopped. A foreign id is not sent again.
+/// The turn that is due, given the row of the previous turn. This is a new turn, or the previous one again if the
+/// worker that claimed it may have stopped. An id that does not belong to the job is not sent again.
 fn due(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Option<JobTurn> {
     let time = |name| match found.and_then(|row| row.entity.get(name)) {
         Some(EdmValue::DateTime(time)) => Some(time.timestamp()),
@@ -314,7 +316,8 @@ fn due(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Option<JobTur
     }))
 }
 
-/// Whether `long` has passed since then. A time far in the future was written by a wrong clock, and counts as passed.
+/// Whether at least `long` has passed since `since`. A time far in the future was written by a wrong clock, and counts
+/// as passed.
 fn has_passed(since: Timestamp, long: SignedDuration, now: Timestamp) -> bool {
     let passed = now.duration_since(since);
     passed <= -CLOCKS_APART || passed >= long
@@ -337,7 +340,7 @@ fn failed(doing: &str, job: &TimedJob<'_>, source: StoreError) -> KeeperError {
     }
 }
 
-/// Writes the row of a job over the version read, and returns the new version. `None` if another worker was faster.
+/// Writes the row of a job at the version read, and returns the new version. `None` if another worker was faster.
 async fn write(
     tables: &dyn TableStore,
     table: &TableName,

@@ -1,22 +1,22 @@
-//! Carries: which range overlays an entity has announced, and which of them may not have reached all entities of their
-//! range.
+//! Carries. A range overlay sets properties on every entity of a key range. A carry is the job that writes an overlay
+//! to the entities of its range. A footprint marks each range whose carry may not have reached all of its entities.
 //!
 //! ```text
 //!   pass over the entity:  announce, with a mark for each range ──▶ write its claim ──▶ queue a carry with the mark ──▶ close
 //!   carry:                 visit every entity of the range ──▶ remove the mark from the footprint
 //! ```
 //!
-//! An entity is in step when nothing is marked. A pass that changes the overlay of a range marks it anew, so an older
-//! carry finds its mark gone and removes nothing. A mark stays if its carry has left out entities, or is poisoned. A
-//! thorough sync queues such a carry again.
+//! The overlays of an entity are in step when no range is marked. A pass that changes the overlay of a range gives the
+//! range a new mark, so an older carry no longer finds its own mark and removes nothing. A mark stays if its carry has
+//! skipped entities or is in the poison queue. A thorough sync queues such a carry again.
 //!
 //! The mark is announced before its carry is queued. A carry that is done before the pass has closed therefore finds
-//! the announcement open, and waits for the close. If no close comes, the carry writes the footprint nevertheless. That
-//! pass, or the one after it, then needs another round, in which it finds the claim announced, writes it, and queues a
-//! carry with another mark.
+//! the announcement open, and waits for the close. If no close comes, the carry removes its mark nevertheless, which
+//! changes the footprint's ETag. That pass, or the next pass, then needs another round, in which it finds the claim
+//! announced, writes the claim again, and queues a carry with another mark.
 //!
-//! The tombstone of an entity that is gone stays while it has marks. The carry that removes the last one queues the
-//! recheck that removes the tombstone.
+//! The footprint of a deleted entity (its tombstone) stays as long as it has marks. The carry that removes the last
+//! mark queues a recheck, which removes the tombstone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,11 +37,11 @@ use evenkeel_model::claim::{self, Claim, Reach};
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ItemAddress, Part, ViewName};
 
-/// Upper limit on the UTF-16 units of the list: half of a property.
+/// Upper limit on the UTF-16 units of the list: half of what a property can hold.
 pub(crate) const MAX_UNITS: usize = 16_000;
 /// The first wait for a pass that is about to close. Each wait is twice as long as the one before.
 const FIRST_CLOSE_WAIT: Duration = Duration::from_millis(50);
-/// Number of such waits: some three seconds in all.
+/// Maximum number of waits for a close, some three seconds in all.
 const MAX_CLOSE_WAITS: u32 = 6;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,8 +50,8 @@ pub(crate) struct OverlayRange {
     pub(crate) reach: Reach,
 }
 
-/// The ranges that still need a carry, each with the mark of that carry. A footprint stores them as a JSON array in its
-/// own version.
+/// The ranges that still need a carry, each with the mark of that carry. A footprint stores them as a JSON array. The
+/// format version of the footprint covers this array.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Carries(Vec<MarkedRange>);
 
@@ -138,8 +138,8 @@ pub(crate) fn overlay_range(address: &ItemAddress) -> Option<OverlayRange> {
     })
 }
 
-/// The ranges that these items affect, each with its mark in the footprint. If `is_thorough`, all `marked` ranges are
-/// included.
+/// The ranges whose overlays these items change, each with its mark in the footprint. If `is_thorough`, all `marked`
+/// ranges are included.
 pub(crate) fn ranges_to_carry<'a>(
     scope: &Scope<'_>,
     items: impl Iterator<Item = &'a ItemAddress>,
@@ -176,13 +176,13 @@ pub(crate) async fn queue(
     queueing::queue(scope.env, &delivery.carry_queue, &message, delivery, what).await
 }
 
-/// Removes the mark of a carry that has visited every entity of its range. The footprint's entity is in step if that
-/// was the last mark.
+/// Removes the mark of a carry that has visited every entity of its range. If this was the last mark, the overlays of
+/// the footprint's entity are in step.
 pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Result<(), Failure> {
     let Some(mark) = &carry.mark else {
         return Ok(());
     };
-    // No reader waits for a footprint of a table that no catalog has.
+    // If the catalog does not declare the table, no reader waits for its footprints.
     let Ok(source) = env.table(&mark.table) else {
         return Ok(());
     };
@@ -211,7 +211,8 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             continue;
         }
         if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
-            // The recheck that came with the tombstone left it to this carry, or finds that it was written later.
+            // The recheck that was queued with the tombstone does not remove it, because that recheck has found marks,
+            // or will find that the tombstone was written after the recheck was queued.
             let request = RecheckRequest::of(Vec::new());
             unanswered.rechecks.queue(&scope, &request, None).await?;
         }

@@ -1,22 +1,23 @@
-//! Contenders: primaries that want the key of an item that another primary has.
+//! Contenders: primaries that derive an item whose key another primary holds.
 //!
-//! They are listed in the footprint of the primary that has the key, or may get it by a late takeover. Every pass that
-//! removes an item from that footprint writes it at its ETag. It therefore sees each contender that was added while the
-//! item was listed, and a later contender finds the item unlisted and looks again. The list is trusted for one purpose:
-//! to queue a sync of the contender, which does no harm.
+//! A contender is listed in the footprint of the primary that holds the key, or that may get the key by a late
+//! takeover. A pass that removes an item from that footprint writes the footprint at the ETag that was read. The pass
+//! therefore sees each contender that was added while the item was listed. A contender that comes later finds the item
+//! unlisted and looks at the key again. A forged list does no harm, because a pass only looks at the items in the list
+//! and queues syncs of the contenders.
 
 use serde::{Deserialize, Serialize};
 
 use evenkeel_model::ItemAddress;
 use evenkeel_model::job::Primary;
 
-/// Maximum number of contenders of one primary's items. Each costs a sync when its key is given up.
+/// Maximum number of contenders of one primary's items. Each costs a sync when the primary gives up the key.
 const MAX_CONTENDERS: usize = 32;
 /// Upper limit on the bytes of the list: half the capacity of one property.
 const MAX_LIST_BYTES: usize = 16 << 10;
 
-/// The contenders of one primary's items, the longest waiting first. A footprint stores them as a JSON array in its own
-/// version.
+/// The contenders of one primary's items, the longest waiting first. A footprint stores them as a JSON array. The
+/// format version of the footprint covers this array.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Contenders(Vec<Contender>);
 
@@ -28,7 +29,8 @@ struct Contender {
 }
 
 impl Contenders {
-    /// Adds a contender; `false` if it is already there. If there are too many, the longest waiting are removed.
+    /// Adds a contender. Returns `false` if it is listed already. If there are too many, the longest waiting are
+    /// removed.
     pub fn add(&mut self, item: &ItemAddress, primary: &Primary) -> bool {
         let contender = Contender {
             item: item.clone(),
@@ -72,8 +74,8 @@ impl Contenders {
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
-    /// Reads a property's text. A text that is not a list of contenders yields none: that costs a sync, but no
-    /// footprint becomes unreadable.
+    /// Reads a property's text. A text that is not a list of contenders yields none. Syncs of contenders are then
+    /// missing, but the footprint stays readable.
     pub fn read(text: &str) -> Self {
         let mut contenders = Self::default();
         for Contender { item, primary } in

@@ -1,13 +1,14 @@
 //! Footprints: the record of the items that a primary owns.
 //!
-//! There is one entity per primary in the table `EvenkeelFootprints` of the source's account. Its PartitionKey is
+//! There is one entity per primary in the table `EvenkeelFootprints` of the source's account. Its `PartitionKey` is
 //! `<table>~<pk>`, so that the footprints of one source partition share entity group transactions. Every write is
-//! conditional on the entity's own ETag, which orders concurrent passes. Footprints of a table by date are in a table
-//! of their own, which is dropped with it.
+//! conditional on the entity's own ETag, which orders concurrent passes. The footprints of a table by date are in a
+//! separate table, which is dropped together with the table by date.
 //!
-//! Whole rows and blobs may have any key, so a forged entry for another primary's item could pass for the primary's
-//! own. A list with such items is therefore sealed under the workers' secret. An unsealed list is trusted only as far
-//! as looks confirm it. A worker that cannot read the secret writes no seals.
+//! A whole row or blob may have any key, so a forged entry in a footprint could make another primary's row look like
+//! this primary's. A list with whole rows or blobs is therefore sealed with the workers' secret. If the seal is missing
+//! or wrong, a pass trusts an entry only after it has looked at the item. A worker that cannot read the secret writes
+//! no seals.
 
 pub(crate) mod carries;
 mod contenders;
@@ -32,29 +33,30 @@ use evenkeel_model::{
     Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, ViewName, limits,
 };
 
-/// The table of footprints in each account that has sources of views. The names of those for tables by date begin with
-/// it.
+/// The table of footprints in each account that has sources of views. The footprints of tables by date are in tables
+/// whose names begin with this name.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
 const VERSION: u32 = 1;
 const DOCUMENT_VERSION: &str = "DocumentVersion";
-/// Versions may be ahead of a clock by this many milliseconds: a day.
+/// Number of milliseconds by which a version may be ahead of the clock: a day.
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
-/// Property for the primary's partition key, if the footprint's own has a hash of it or a key that looks like a hash.
+/// Property that has the primary's partition key, if the footprint's `PartitionKey` has a hash of that key, or a key that
+/// looks like a hash.
 pub(crate) const OWNER: &str = "Owner";
 pub(crate) const CARRIES: &str = "Carries";
 const CONTENDERS: &str = "Contenders";
-/// Property for the seal: HMAC-SHA-256 of the primary's key and the item list, if whole rows or blobs are among the
-/// items.
+/// Property that has the seal, an HMAC-SHA-256 of the primary's key and the item list. A footprint has a seal only if
+/// whole rows or blobs are among its items.
 const SEAL: &str = "Seal";
 /// UTF-16 units of one piece of the item list. A string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;
 /// Upper limit on the bytes of everything but the item list: keys of 1 KiB each, one of them twice, the primary's ETag,
-/// names, the overhead of each property, and marked ranges, which take up to three bytes in JSON for each unit.
+/// names, the overhead of each property, and marked ranges, which take up to three bytes in JSON for each UTF-16 unit.
 const MAX_OVERHEAD_BYTES: usize = 8_192 + 3 * carries::MAX_UNITS;
-/// This many items always fit, because none takes 16 KiB: a member has at most 2,048 UTF-16 units in a blob with a name
-/// of 1,024, and a contribution to a group 4,096.
+/// This many items always fit into one entity, because no item takes 16 KiB. A list member has at most 2,048 UTF-16
+/// units, and its blob's name at most 1,024. A contribution to a group has at most 4,096.
 const ALWAYS_FITTING_ITEMS: usize = 60;
-/// Upper limit on the UTF-16 units of an ETag that an item gets later, with quotes and escapes.
+/// Upper limit on the UTF-16 units that the ETag of an item adds to the list later, including quotes and escapes.
 const ETAG_UNITS: usize = 96;
 const TOKEN_UNITS: usize = 16;
 
@@ -62,21 +64,21 @@ const TOKEN_UNITS: usize = 16;
 pub struct Footprint {
     pub settled: Settled,
     pub items: BTreeMap<ItemAddress, Entry>,
-    /// Time until which an unanswered insert may still arrive.
+    /// Time until which an old write may still arrive, for example an unanswered insert.
     pub tainted_until: Option<Timestamp>,
-    /// Primaries that also need the keys of some items, or that held a key whose takeover is under way.
+    /// Primaries that need the key of one of these items, and former holders of keys whose takeover is under way.
     pub contenders: Contenders,
     pub carries: Carries,
-    /// The version of the last announced writes of documents; 0 before any. See `next_version`.
+    /// The version of the last announced writes of documents (see `next_version`); 0 if there were none.
     pub version: i64,
-    /// The footprint was read without a valid seal, and has rows or blobs that were not looked at since. Such a
-    /// footprint is written without a seal.
+    /// The footprint was read without a valid seal, and lists rows or blobs that no look has confirmed since then. Such
+    /// a footprint is written without a seal.
     pub unproven: bool,
 }
 
-/// The version of the next writes of documents: the clock's time, but above the last version even if the clock is
-/// behind. Because of the clock, versions keep rising even if a footprint is lost. A last version that no clock can
-/// have produced is ignored.
+/// The version of the next writes of documents: the clock's time in milliseconds, or the last version plus one if that
+/// is greater, because a clock may be behind. Versions start from the clock's time so that they keep rising even if a
+/// footprint is lost. A last version more than a day ahead of the clock is ignored, because no clock has produced it.
 pub(crate) fn next_version(last: i64, now: Timestamp) -> i64 {
     let now = now.as_millisecond();
     if last > now.saturating_add(VERSIONS_AHEAD_MS) {
@@ -89,11 +91,11 @@ pub(crate) fn next_version(last: i64, now: Timestamp) -> i64 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub generation: u32,
-    /// Its ETag at the last closed pass, a part's token, or a hash of the content of a sink's document; `None` if it is
-    /// only announced.
+    /// The item's ETag at the last closed pass. A part has a token instead, and a document of a sink a hash of its
+    /// content. `None` if the item is only announced.
     pub etag: Option<ETag>,
-    /// A pass announced that it creates or drops the item, or writes it if it is a sink's document, and the outcome is
-    /// not recorded.
+    /// A pass has announced that it creates or drops the item, and has not recorded the outcome. For a document of a
+    /// sink, any announced write counts.
     pub changing: bool,
 }
 
@@ -101,7 +103,7 @@ pub struct Entry {
 pub enum FootprintError {
     #[error(transparent)]
     Version(FormatError),
-    /// Edited by hand, or not written by evenkeel.
+    /// The footprint was edited by hand, or evenkeel did not write it.
     #[error(
         "the footprint of {primary} in table {FOOTPRINTS} cannot be read: {problem}. If it was edited by hand, delete it and sync the primary"
     )]
@@ -125,20 +127,20 @@ pub(crate) enum NoRoom {
     Ranges,
 }
 
-/// An item in the form of the stored list: a JSON array of these fields in this order. Names would take a fifth of the
-/// entity.
+/// An item as it is stored in the list: a JSON array of these fields in this order. Field names would take a fifth of
+/// the entity.
 #[derive(Deserialize)]
 #[serde(from = "WirePositions")]
 struct WireItem {
     view: ViewName,
     generation: u32,
-    /// The account of the site; for a document, its sink.
+    /// The account that has the item. For a document, the name of its sink.
     account: AccountName,
     /// `["row", table, pk, rk]`, `["blob", container, name]`, `["file", folder, name]` or `["document", collection, key]`.
     site: Vec<String>,
     part: Option<Part>,
     etag: Option<ETag>,
-    /// 1 if it is announced, else 0.
+    /// 1 if a change of the item is announced, else 0.
     changing: u8,
 }
 
@@ -181,14 +183,15 @@ impl Serialize for WireItem {
     }
 }
 
-/// Reduces the entity that records a footprint to its contenders. `None` if it has none, or no room for them.
+/// Reduces a footprint's entity to the property that lists its contenders. `None` if the entity has no such property,
+/// because there are no contenders, or because there is no room for them.
 pub(crate) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
     entity.properties.retain(|name, _| name == CONTENDERS);
     (!entity.properties.is_empty()).then_some(entity)
 }
 
-/// The key of the primary with this footprint, in the partitions of this table. `None` if the partition key is a hash,
-/// or looks like one, and the footprint does not name the owner.
+/// The key of the primary that owns this footprint, if it is an entity of this table. `None` if the footprint is
+/// another table's, or if its partition key is a hash, or looks like one, and the footprint does not name the owner.
 pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     let (shown, may_be_hash) = shown_partition_key(table, &footprint.key)?;
     let pk = Key::new(if may_be_hash {
@@ -207,8 +210,8 @@ pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     (key(&named) == footprint.key).then_some(named.key)
 }
 
-/// The primary's partition key as it is in the footprint's key, and whether it may be a hash. A key that is not hashed
-/// may look like a hash, too.
+/// The footprint's `PartitionKey` without the table's name, and whether it may be a hash of the primary's partition key.
+/// A partition key that is not hashed may look like a hash, too.
 fn shown_partition_key<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
     let pk = footprint
         .pk
@@ -265,7 +268,8 @@ impl Footprint {
             })
             .sum();
         let units = list.chars().map(char::len_utf16).sum::<usize>();
-        // In JSON a unit takes up to three bytes, and a quote two.
+        // The stored entity takes two bytes for each UTF-16 unit. In the JSON of the request, a unit takes up to three
+        // bytes, and a quote two.
         let escaped = list
             .bytes()
             .filter(|byte| matches!(byte, b'"' | b'\\'))
@@ -283,7 +287,8 @@ impl Footprint {
         }
     }
 
-    /// Unlisted keys whose takeover is under way, each with its former holder.
+    /// Items that the footprint does not list, although their takeover may still arrive, each with the former holder of
+    /// its key.
     pub(crate) fn pending_takeovers(&self) -> impl Iterator<Item = (&ItemAddress, &Primary)> {
         self.contenders
             .iter()
@@ -346,7 +351,7 @@ impl Footprint {
         if self.contenders.is_empty() {
             return Ok(entity);
         }
-        // Contenders must not make a footprint too large.
+        // Contenders that do not fit are left out, because they must not make a footprint too large.
         let contended = entity.clone().with(CONTENDERS, self.contenders.text());
         Ok(if contended.check().is_ok() {
             contended
@@ -440,7 +445,8 @@ impl Footprint {
     }
 }
 
-/// The seal of a list. It never equals the seal of a cursor, whose text begins with a bracket.
+/// The seal of a list. It never equals the seal of a cursor, because the sealed text of a list begins with `footprint`,
+/// and that of a cursor with a bracket.
 fn seal(secret: &Secret, primary: &Primary, list: &str) -> [u8; 32] {
     let of =
         serde_json::json!([primary.table, primary.key.pk, primary.key.rk, VERSION]).to_string();
@@ -822,7 +828,7 @@ mod tests {
                     .with(CONTENDERS, "[]"),
                 SECRET
             ),
-            "what decides on no drop"
+            "the seal does not cover fields that decide on no drop"
         );
         let other = sealed.text("Items").unwrap().replace("\"1\"", "\"2\"");
         assert!(unproven(

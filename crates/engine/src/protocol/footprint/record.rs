@@ -1,4 +1,4 @@
-//! The footprint before a plan is carried out (its announcement) and afterwards (its close).
+//! The footprints that a pass writes: the announcement before its plan is carried out, and the close afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ETag, ItemAddress};
 
-/// Announces a plan in the footprint. If the footprint cannot hold new items together with those that are dropped, new
-/// items are left to the next round.
+/// Announces a plan in the footprint. If the footprint cannot hold the new items together with the items that this
+/// round drops, the new items are left to the next round.
 pub(crate) fn announce(input: &PlanInput<'_>, plan: &mut Plan) {
     let whole = announcement(input, plan);
     plan.announce = Some(
@@ -26,8 +26,8 @@ pub(crate) fn announce(input: &PlanInput<'_>, plan: &mut Plan) {
     );
 }
 
-/// Leaves new items to the next round, when the dropped ones have made room. Large values cannot wait, because they
-/// must exist before the primary points to them.
+/// Leaves new items to the next round, because the dropped items have made room by then. Large values cannot wait,
+/// because they must exist before the primary points to them.
 fn defer(input: &PlanInput<'_>, plan: &mut Plan) {
     let listed = &input.footprint.items;
     let stays = |write: &Write| {
@@ -60,8 +60,8 @@ fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
 /// that is about to be created or dropped.
 fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
     let mut footprint = input.footprint.clone();
-    // Rows get new ETags, and rows derived from them follow or are created. The footprint is settled once this pass has
-    // closed, and not if it stops half-way.
+    // This pass changes items, and rows that are derived from these items change as well. The footprint is settled once
+    // the pass has closed, but not if the pass stops half-way.
     footprint.settled = Settled::Never;
     for write in &plan.writes {
         let entry = footprint
@@ -108,8 +108,8 @@ fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
         entry.etag = Some(etag.clone());
         entry.changing = true;
     }
-    // No pass lists another owner's item at its present version. Such an entry is marked as changing: if it were sealed
-    // as it was read, it would be trusted after an interruption.
+    // No pass lists another owner's item at that item's present version, so another program wrote such an entry. The
+    // entry is marked as changing. If it were sealed as it was read, a pass would trust it after an interruption.
     for (address, entry) in &mut footprint.items {
         entry.changing |= input
             .observed
@@ -136,13 +136,13 @@ fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Close {
     pub(crate) footprint: Footprint,
-    /// They are due when no unanswered request can arrive any more.
+    /// Rechecks to queue. Each is due when no unanswered request can arrive any more.
     pub(crate) rechecks: Vec<RecheckRequest>,
 }
 
 impl Close {
-    /// Leaves items to the next pass, which syncs the primaries that they are. Items of generation 0 are written again
-    /// in any state.
+    /// Leaves items that are primaries themselves to the next pass, which syncs them. Each item gets generation 0,
+    /// because a pass writes items of generation 0 again in any state.
     pub(crate) fn leave_to_next_pass(&mut self, items: Vec<ItemAddress>) {
         for address in items {
             self.footprint.settled = Settled::Never;
@@ -158,8 +158,8 @@ impl Close {
         }
     }
 
-    /// Whether the footprint needs no write, because properties still wait for their entity at the same state. A write
-    /// of it may still be under way.
+    /// Whether the stored footprint already equals this footprint, because nothing was announced and properties still
+    /// wait for an entity that does not exist. An earlier write of the footprint may still be under way.
     pub(crate) fn is_stored(&self, input: &PlanInput<'_>, plan: &Plan) -> bool {
         plan.announce.is_none()
             && self.footprint == *input.footprint
@@ -167,7 +167,8 @@ impl Close {
     }
 }
 
-/// The footprint after a run that ended while it worked on these items. Its entries for them may be out of date.
+/// The footprint to write if a run ends while it works on these items. Their entries may be out of date, so they are
+/// marked as changing.
 pub(crate) fn marked_as_changing(
     catalog: &Catalog,
     mut footprint: Footprint,
@@ -190,7 +191,7 @@ pub(crate) fn marked_as_changing(
 }
 
 /// Decides the end of a pass after its plan was carried out. `written` has the new ETag of every write. If primaries
-/// are left to sync (`all_followed` is false), it leaves no tombstone.
+/// are left to sync (`all_followed` is false), the footprint is not a tombstone.
 pub(crate) fn close(
     input: &PlanInput<'_>,
     plan: &Plan,
@@ -212,8 +213,8 @@ pub(crate) fn close(
     }
     for (address, etag) in &plan.kept {
         let generation = match footprint.items.get(address) {
-            // An announced change of it may still arrive. Generation 0 makes the next pass that derives it write it
-            // again.
+            // An announced change of the item may still arrive. The item gets generation 0, so the next pass that
+            // derives the item writes it again.
             Some(entry) if entry.changing => 0,
             Some(entry) => entry.generation,
             None => input.catalog.generations.of(&address.view),
@@ -240,16 +241,16 @@ pub(crate) fn close(
         }
     }
     if !input.is_closed() {
-        // This pass wrote nothing for views that only another catalog knows. Generation 0 makes that catalog's next
-        // pass write their items.
+        // This pass wrote nothing for views that only another catalog knows. Their items get generation 0, so the next
+        // pass with that catalog writes them.
         let unknown = footprint.items.iter_mut().filter(|(address, entry)| {
             !address.is_value() && is_unknown(input.catalog, address, entry)
         });
         unknown.for_each(|(_, entry)| entry.generation = 0);
     }
     footprint.settled = match &input.state {
-        // A key with another holder, a view that cannot derive, or an item left to the next round means work to do. The
-        // next sync of this state must try again.
+        // A key has another holder, a view cannot derive its items, or items are left to the next round. The next sync
+        // of this state must therefore try again.
         _ if plan.deferred || !plan.taken.is_empty() || !input.underived.is_empty() => {
             Settled::Never
         }
@@ -267,7 +268,7 @@ pub(crate) fn close(
     if !footprint.is_tainted(input.now) {
         footprint.tainted_until = None;
     }
-    // While the former holder has a key, an old takeover may still bring it.
+    // As long as the former holder has the key of an item, an old takeover of that key may still arrive.
     let Footprint {
         items,
         contenders,
@@ -294,8 +295,9 @@ pub(crate) fn close(
     }
 }
 
-/// The rechecks of a close. One of them removes a tombstone. A pass that disturbed this one may have been about to
-/// write the primary, and that write may still arrive long after its job has ended.
+/// The rechecks that a close queues. A tombstone needs a recheck that removes it. A disturbed pass needs a recheck even
+/// if it has no items to look at: the other pass may have been about to write the primary, and that write may still
+/// arrive long after its job has ended.
 fn rechecks(
     input: &PlanInput<'_>,
     plan: &Plan,
@@ -310,14 +312,15 @@ fn rechecks(
     };
     items.retain(|address| address.site.is_conditional());
     if plan.disturbed {
-        // An old write of a document may arrive over a newer one, or after the document was dropped. The other writer
-        // announced it, so it is among the items that this pass wrote or dropped.
+        // An old write of a document may arrive after a newer write, or after the document was dropped. The other
+        // writer announced its write, so the document is among the items that this pass changed.
         items.extend(
             plan.changed()
                 .filter(|address| !address.site.is_conditional())
                 .cloned(),
         );
-        // The blob of a list that was about to leave its row may arrive when no pass moves the list any more.
+        // Another pass may have been about to move a list from its row to a blob. Its write of the blob may arrive when
+        // no pass moves the list any more.
         let moved = input
             .observed
             .keys()

@@ -1,4 +1,4 @@
-//! Writes footprints to their table, each under its condition.
+//! Writes footprints to their table, each on the condition of its ETag.
 
 use crate::execute::Failure;
 use crate::failure::{permanent, storage};
@@ -8,7 +8,8 @@ use crate::protocol::unanswered::UnansweredWrites;
 use evenkeel_model::ETag;
 use evenkeel_storage::{ErrorClass, IfMatch, TableOperation};
 
-/// Writes the footprint at its ETag, or inserts it. Returns `None` if the condition failed, or may have failed.
+/// Writes the footprint over the version with the ETag `over`, or inserts it if `over` is `None`. Returns the new ETag,
+/// or `None` if the condition failed or may have failed.
 pub(crate) async fn write(
     scope: &Scope<'_>,
     unanswered: &mut UnansweredWrites,

@@ -1,5 +1,5 @@
-//! Nesting: passes over other primaries that a pass waits for. Before the announcement they bring the holders of wanted
-//! keys in step, before the close the primaries that the pass has changed, its followers:
+//! Nesting: a pass waits for passes over other primaries. Before its announcement it waits for passes over the holders
+//! of keys that it wants. Before its close it waits for passes over its followers, the primaries that it has changed:
 //!
 //! ```text
 //!   pass over A: announce, write, sets properties on B
@@ -9,9 +9,9 @@
 //!   close
 //! ```
 //!
-//! No pass is nested in another pass over the same primary, because it would take the open announcement of that pass
-//! for another worker's. So entities that set properties on each other fail their job: C would set properties on A,
-//! whose pass is open.
+//! No pass is nested in another pass over the same primary, because the inner pass would take the open announcement of
+//! the outer pass for another worker's. So a job fails if entities set properties on each other in a ring. In this
+//! example, C would set properties on A, whose pass is open.
 
 use crate::env::{LONGEST_CHAIN, Unknown};
 use crate::execute::Failure;
@@ -20,28 +20,28 @@ use evenkeel_model::job::Primary;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// To bring its own primary in step, or to follow what was written on it.
+    /// The pass brings the run's own primary in step, or a primary that the pass below has changed.
     Follows,
     Frees,
 }
 
-/// The open passes. Each is nested in the one before it, and only the last one works.
+/// The stack of open passes. Each pass is nested in the pass below, and only the top pass works.
 pub(crate) struct Nesting(Vec<(Primary, Role)>);
 
-/// Entities each of which set properties on the next, and the last one on the first.
+/// A ring of entities: each sets properties on the next one, and the last one on the first.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "views form a ring of entities, {}, so the last change of the first is not followed. Break the ring by a condition (`when`), or by targets = \"range\"",
+    "views form a ring of entities, {}, so the others do not follow the last change of the first. Break the ring by a condition (`when`), or by targets = \"range\"",
     .ring.iter().map(ToString::to_string).collect::<Vec<_>>().join(" -> ")
 )]
 pub(crate) struct Ring {
     ring: Vec<Primary>,
-    /// The ring has a pass over the holder of a wanted key, which fails only because of the ring.
+    /// One pass of the ring is over the holder of a wanted key, and fails only because of the ring.
     has_holder: bool,
 }
 
 impl Ring {
-    /// Whether a failure is a ring that leaves nothing undone except the pass that was open.
+    /// Whether a failure is a ring whose entities are all in step, except for the one whose pass was open.
     pub(crate) fn leaves_nothing_undone(failure: &Failure) -> bool {
         failure
             .cause
@@ -55,7 +55,7 @@ impl Nesting {
         Self(vec![(primary, Role::Follows)])
     }
 
-    /// Opens another pass on top. Fails if one over this primary is open, or if too many are.
+    /// Opens a pass on top of the stack. Fails if a pass over the same primary is open, or if too many passes are open.
     pub(crate) fn open(&mut self, primary: &Primary, role: Role) -> Result<(), Failure> {
         if let Some(ring) = self.ring(primary, role) {
             return Err(permanent(format!("reconciling {primary}"), ring));
@@ -72,15 +72,17 @@ impl Nesting {
         self.0.pop();
     }
 
-    /// Whether the top pass may bring the holder of a key in step. Neither a pass over a holder nor any pass above it
-    /// may, because one holder could lead to the next for ever. A primary that has an open pass gets no second one.
+    /// Whether the top pass may bring the holder of a key in step. A pass over a holder may not, and neither may a pass
+    /// above it, because one holder could lead to the next for ever. A primary that has an open pass gets no second
+    /// pass.
     pub(crate) fn may_free(&self, holder: &Primary) -> bool {
         let below = self.0.len().saturating_sub(1);
         self.0.iter().all(|(_, role)| *role != Role::Frees)
             && self.0.iter().take(below).all(|(open, _)| open != holder)
     }
 
-    /// The passes from the open one over this primary to the top, if there is one.
+    /// The ring that a pass over this primary would close: the passes from the top of the stack down to the open pass
+    /// over the same primary. `None` if there is no such pass.
     fn ring(&self, primary: &Primary, role: Role) -> Option<Ring> {
         let first = self.0.iter().rposition(|(open, _)| open == primary)?;
         let path = || self.0.iter().skip(first);

@@ -1,5 +1,5 @@
-//! One pass over one primary. Each round goes through its stages (`stage`). A round that leaves something to do begins
-//! the next one (`rounds`).
+//! One pass over one primary. Each round goes through its stages (`stage`). If a round leaves something to do, the next
+//! round begins (`rounds`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,14 +32,14 @@ pub(crate) struct Pass<'e> {
     pub(crate) reads: ItemReads,
     pub(crate) summary: Summary,
     pub(crate) rounds: u32,
-    /// When its last round began (monotonic).
+    /// Monotonic time at which the last round began.
     pub(crate) round_began: Duration,
-    /// What its first round begins with, if it is still valid.
+    /// A page of a walk with which the first round begins, if the page is still valid.
     pub(crate) ahead: Option<ReadAhead>,
 }
 
 impl Drop for Pass<'_> {
-    /// A pass that failed, or was dropped half-way, has changed these items nevertheless.
+    /// Records the changes of a pass that failed or was dropped half-way, because the items have changed nevertheless.
     fn drop(&mut self) {
         note_untold(std::mem::take(&mut self.summary.changes));
     }
@@ -242,8 +242,8 @@ impl<'e> Pass<'e> {
         )
     }
 
-    /// The primaries that a plan changed: entities that it set properties on, and items that are primaries themselves.
-    /// Items of the primary's own transaction are among them.
+    /// The primaries that a plan changed: entities on which it set properties, and items that are primaries themselves.
+    /// Items that were written in the primary's own transaction are included.
     fn followers(&self, plan: &Plan) -> Vec<Child> {
         let followers = plan.changed().filter_map(|item| {
             let primary = self.scope.derived_primary(item)?;

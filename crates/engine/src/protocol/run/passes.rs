@@ -17,7 +17,7 @@ pub(crate) fn pass<'e>(
     pass_over(env, primary, Some(delivery))
 }
 
-/// As [`pass`], but also for an archived entity, which has a document in place of a row.
+/// Like [`pass`], but also for an archived entity, which has a document in place of a row.
 pub(crate) fn pass_over<'e>(
     env: &'e Env,
     primary: &Primary,

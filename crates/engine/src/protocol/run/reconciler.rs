@@ -1,5 +1,5 @@
-//! A run over one primary: its own pass, which begins new rounds until one leaves nothing to do, and the passes over
-//! other primaries that this one waits for.
+//! A run over one primary. The run has its own pass over that primary, which begins new rounds until a round leaves
+//! nothing to do. The run also has the passes over other primaries for which its own pass waits.
 //!
 //! ```text
 //!   pass over C   observe, plan, announce, apply      on top: works
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A pass is opened above another for one of two purposes: to free a key that the lower pass wants, before the
-//! announcement (a *holder*), or to follow what the lower pass has written, before the close (a *follower*). When it
-//! ends, the lower pass goes on with its next child. A failure for good is passed to the lower pass. Any other failure
-//! ends the run.
+//! announcement (a *holder*), or to follow what the lower pass has written, before the close (a *follower*). When the
+//! upper pass ends, the lower pass goes on with its next child. A permanent failure is passed to the lower pass. Any
+//! other failure ends the run.
 
 use std::collections::BTreeMap;
 
@@ -37,8 +37,8 @@ use evenkeel_model::{ETag, Entity, ItemAddress};
 pub(crate) struct Reconciler<'e> {
     pass: Pass<'e>,
     others: RunSummary,
-    /// The run writes the primary itself. How soon its items follow is then not measured, because the measure is for
-    /// other programs' writes.
+    /// The run writes the primary itself. The time until its items are in step is then not measured, because that
+    /// metric is about writes of other programs.
     writes: bool,
 }
 
@@ -82,12 +82,13 @@ impl<'e> Reconciler<'e> {
         self.pass.unanswered.gives_way()
     }
 
-    /// From now on also reads rows of a wide entity whose first row is gone.
+    /// Makes later observations also read rows of a wide entity whose first row is gone.
     pub(crate) const fn rows_may_be_left(&mut self) {
         self.pass.unanswered.rows_may_be_left();
     }
 
-    /// Adds items that the next observation looks at. Returns whether it looks at any.
+    /// Adds items at which the next observation looks. Returns whether there are any, including items that were added
+    /// before.
     pub(crate) fn will_look_at(&mut self, items: impl Iterator<Item = ItemAddress>) -> bool {
         self.pass.tracker.touched.extend(items);
         !self.pass.tracker.touched.is_empty()
@@ -150,7 +151,6 @@ impl<'e> Reconciler<'e> {
         Ok(uploaded.is_some())
     }
 
-    /// Writes the primary alone. Its items follow later.
     pub(crate) async fn write_alone(
         &mut self,
         seen: &Observation,
@@ -174,7 +174,7 @@ impl<'e> Reconciler<'e> {
         summary
     }
 
-    /// As [`reconcile`](Self::reconcile), for a run that goes on afterwards.
+    /// Like [`reconcile`](Self::reconcile), for a run that goes on afterwards.
     pub(crate) async fn settle(&mut self) -> Result<(), Failure> {
         loop {
             match self.begin_round().await? {
@@ -190,14 +190,14 @@ impl<'e> Reconciler<'e> {
     }
 
     pub(crate) async fn settle_from(&mut self, seen: &Observation) -> Result<(), Failure> {
-        // Range overlays are read after the primary, and this observation has none.
+        // Range overlays are read after the primary, and this observation does not include them.
         let done = !self.pass.scope.receives()
             && (!self.pass.scope.has_views() || self.closes(seen).await?);
         if done { Ok(()) } else { self.settle().await }
     }
 
-    /// Takes the memory for large values if the run uploads some. This happens before anything is announced, so that
-    /// the wait counts against no deadline. Passes over other primaries upload none.
+    /// Reserves memory for large values if the run uploads some. This happens before anything is announced, so that the
+    /// wait counts against no deadline. Passes over other primaries upload no large values.
     async fn take_slot(&mut self) {
         let Pass { scope, values, .. } = &mut self.pass;
         values.take_slot(scope).await;
@@ -207,7 +207,6 @@ impl<'e> Reconciler<'e> {
         self.pass.next_round().await
     }
 
-    /// Observes everything but range overlays, for a job that may write the primary.
     pub(crate) async fn observe(&mut self) -> Result<Observation, Failure> {
         self.pass.observe().await
     }
@@ -216,8 +215,8 @@ impl<'e> Reconciler<'e> {
         self.pass.begin_round().await
     }
 
-    /// One round of the run's own pass, with the passes over other primaries that it needs. Each open pass waits for
-    /// the one above it.
+    /// One round of the run's own pass, with the passes over other primaries for which the round waits. Each open pass
+    /// waits for the pass above it.
     async fn round(
         &mut self,
         seen: &Observation,
@@ -265,7 +264,7 @@ impl<'e> Reconciler<'e> {
                             });
                             continue;
                         }
-                        // The pass that requested it goes on, or fails itself.
+                        // The pass that asked for this child goes on, or fails as well.
                         Err(failure) => match stage.child_ended(item, Err(failure)) {
                             Ok(()) => continue,
                             failed => failed,
@@ -274,7 +273,7 @@ impl<'e> Reconciler<'e> {
                 }
                 Ok(Step::Ended(end)) if above.is_empty() => return Ok(end),
                 Ok(Step::Ended(RoundOutcome::Ended(Commit::Closed))) => Ok(()),
-                // Its stage was taken, so it is `Fresh` again: the nested pass begins another round.
+                // The stage was taken before the step and is `Fresh` again, so the nested pass begins another round.
                 Ok(Step::Ended(RoundOutcome::Ended(_) | RoundOutcome::Obstructed)) => continue,
                 Ok(Step::Ended(RoundOutcome::Refused(failure))) | Err(failure) => Err(failure),
             };
@@ -312,7 +311,7 @@ impl<'e> Reconciler<'e> {
             // withdraws that announcement.
             Ok(RoundOutcome::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
             Ok(RoundOutcome::Obstructed) => self.settle_from(seen).await.map(|()| Commit::Lost),
-            // The primary may be written although a view failed. The range overlays on it must still be applied.
+            // The primary may have been written although a view failed. Its range overlays must still be applied.
             Err(failure)
                 if failure.class == FailureClass::Permanent
                     && change.result().is_some()
@@ -328,13 +327,13 @@ impl<'e> Reconciler<'e> {
 struct Nested<'e, 'r> {
     pass: Pass<'e>,
     stage: Stage<'r>,
-    /// As in `Child`.
+    /// See `Child::item`.
     item: ItemAddress,
 }
 
 impl<'e> Nested<'e, '_> {
-    /// Opens a pass over another primary. It inherits only the delivery. A derived primary is in no archive, and its
-    /// view has checked its key.
+    /// Opens a pass over another primary. The new pass inherits only the delivery. A derived primary is in no archive,
+    /// and the view that derives it has checked its key.
     fn open(
         env: &'e Env,
         delivery: Option<&'e Delivery>,
@@ -359,8 +358,8 @@ impl<'e> Nested<'e, '_> {
     }
 }
 
-/// The top pass has ended. The one below goes on, or fails with it, and so on down the stack. An error ends the run,
-/// and every announcement stays open.
+/// Ends the top pass. The pass below goes on, or fails as well, and so on down the stack. An error ends the run, and
+/// every announcement stays open.
 fn hand_down<'r>(
     mut ended: Result<(), Failure>,
     above: &mut Vec<Nested<'_, 'r>>,

@@ -1,5 +1,6 @@
-//! The rounds of a pass. Each begins with an observation. Another follows, a few times, after a lost race, after items
-//! that had to be looked at first or were left to the next round, and after passes over holders of wanted keys.
+//! The rounds of a pass. Each round begins with an observation. Another round follows, a few times, if a race was lost,
+//! if items had to be looked at first or were left to the next round, or if passes over holders of wanted keys had to
+//! run.
 
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ pub(crate) enum RoundStart {
 }
 
 impl Pass<'_> {
-    /// Begins a round: counts it and observes everything. Range overlays on the primary are read last, and written to
-    /// it if it differs.
+    /// Begins a round: counts it and observes everything. Range overlays on the primary are read last, and are applied
+    /// to the stored primary if it differs from them.
     pub(crate) async fn begin_round(&mut self) -> Result<RoundStart, Failure> {
         if !self.scope.has_views() && !self.scope.receives() {
             return Ok(RoundStart::NothingDerived);
@@ -45,8 +46,8 @@ impl Pass<'_> {
         Ok(RoundStart::NothingDerived)
     }
 
-    /// Counts a round. After a lost race it waits first, because passes that begin at once interrupt each other and
-    /// none of them completes.
+    /// Counts a round. After a lost race, waits first, because passes that begin again at once interrupt each other, so
+    /// that none of them completes.
     pub(crate) async fn next_round(&mut self) -> Result<(), Failure> {
         let lost = self.rounds;
         if lost == ROUNDS {
@@ -74,8 +75,8 @@ impl Pass<'_> {
     }
 
     /// If the run has inserted items, marks the items that it touched as changing in the footprint, because faster
-    /// passes may have looked before the insert and closed. This is a best effort: without the mark, the items wait for
-    /// the recheck.
+    /// passes may have looked before the insert and closed. This is a best effort. Without the mark, the items are
+    /// repaired only by the recheck.
     async fn mark_touched(&mut self) {
         let Pass {
             scope,
@@ -130,7 +131,7 @@ impl Pass<'_> {
     }
 }
 
-/// The wait after this many lost rounds: a random part of the last round's time, doubled for each lost round.
+/// The wait after this many lost rounds: a random part of the last round's duration, doubled for each lost round.
 fn pause(lost: u32, took: Duration, unit: f64) -> Duration {
     took.saturating_mul(2_u32.saturating_pow(lost))
         .min(LONGEST_PAUSE)

@@ -7,9 +7,9 @@
 //!           Holders ──▶ the round begins anew
 //! ```
 //!
-//! The round of a nested pass begins at `Fresh`. The run's own pass begins at `Seen`, because the run observes before
-//! it opens the stack (`Reconciler::settle`). A round may end at `Seen`: nothing is to do, something must be looked at
-//! first, or a race is lost.
+//! The round of a nested pass begins at `Fresh`. A round of the run's own pass begins at `Seen`, because the run
+//! observes before it opens the stack (`Reconciler::settle`). A round ends at `Seen` if nothing is to do, if items must
+//! be looked at first, or if a race is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
@@ -54,23 +54,23 @@ pub(crate) struct Applied<'r> {
 
 pub(crate) enum Step<'r> {
     Go(Stage<'r>),
-    /// It waits for a pass over another primary, then goes on with this stage.
+    /// The pass waits for a pass over another primary, then goes on with this stage.
     Open(Stage<'r>, Box<Child>),
     Ended(RoundOutcome),
 }
 
 pub(crate) struct Child {
     pub(crate) primary: Primary,
-    /// For a follower, the item of the pass that it is. For a holder, its own item at the wanted key. If a late insert
-    /// brought that item back, the holder's footprint does not list it until a recheck, so the pass must be made to
-    /// look at it.
+    /// For a follower, the item by which the lower pass has changed this primary. For a holder, the holder's own item
+    /// at the wanted key: if a late insert brought that item back, the holder's footprint does not list the item until
+    /// a recheck, so the pass over the holder must be told to look at it.
     pub(crate) item: ItemAddress,
 }
 
 pub(crate) struct Children {
     role: Role,
     remaining: VecDeque<Child>,
-    /// Followers that failed for good.
+    /// Followers that failed permanently.
     failed: Vec<ItemAddress>,
     failure: Option<Failure>,
     ring: Option<Failure>,
@@ -93,7 +93,7 @@ impl Deref for Seen<'_> {
 }
 
 impl Stage<'_> {
-    /// A child has ended. If the pass cannot go on, it fails with the child's failure.
+    /// Takes the result of a child that has ended. If the pass cannot go on, it fails with the child's failure.
     pub(crate) fn child_ended(
         &mut self,
         item: ItemAddress,
@@ -139,13 +139,13 @@ impl Children {
         let Err(failure) = ended else { return Ok(()) };
         match (self.role, Ring::leaves_nothing_undone(&failure)) {
             _ if failure.class != FailureClass::Permanent => return Err(failure),
-            // Nothing else would follow what the ring wrote on its first entity.
+            // No other job would follow what the ring wrote on its first entity.
             (Role::Frees, true) => return Err(failure),
-            // The holder's own job reports this.
+            // The holder's own job reports this failure.
             (Role::Frees, false) => {}
             // All entities of the ring but the first are in step.
             (Role::Follows, true) => self.ring = Some(failure),
-            // It delays no other follower.
+            // One follower that fails does not delay the others.
             (Role::Follows, false) => {
                 self.failed.push(item);
                 self.failure = Some(first_of(self.failure.take(), failure));

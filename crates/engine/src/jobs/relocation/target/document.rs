@@ -1,4 +1,4 @@
-//! A document in a container or a folder, from which nothing is derived.
+//! An archive document in a container or a folder. No items are derived from it.
 
 use async_trait::async_trait;
 

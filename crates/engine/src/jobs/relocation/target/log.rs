@@ -1,4 +1,4 @@
-//! A line of a log. Nothing is restored from it, and what was written stays.
+//! A line of a log. It is never restored or removed.
 
 use async_trait::async_trait;
 

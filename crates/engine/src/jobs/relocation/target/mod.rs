@@ -1,14 +1,15 @@
-//! The places of an entity: a row of an archive, a document, a line of a log, a row under another key.
+//! The places where an entity can be stored: a row of an archive, a document, a line of a log, or a row under another
+//! key.
 //!
-//! A relocation uses a place as a [`RelocationTarget`]; `restore` and `erase` use it as a [`RestoreSource`]. Places
-//! differ in these traits only. A document with large values is an [`EntityRow`] too, because it is a primary with a
-//! footprint.
+//! A relocation uses a place as a [`RelocationTarget`]; `restore` and `erase` use it as a [`RestoreSource`]. All
+//! differences between places are in the implementations of these traits. A document with large values is also an
+//! [`EntityRow`], because it is a primary with a footprint.
 //!
 //! | | [`EntityRow`] | [`ArchiveDocument`] | [`EntityLine`] | [`MovedRow`] |
 //! |---|---|---|---|---|
-//! | read before the first write | if it has views | no | no | yes |
-//! | its items are in step | before the source is deleted | it has none | it has none | when the source is gone |
-//! | its large values are there | with it | none | none | before it |
+//! | is read before the first write | if it has views | no | no | yes |
+//! | items are synced | before the source is deleted | none | none | after the source is deleted |
+//! | large values are written | with the row | none | none | before the row |
 //! | [`TargetRules`] | `is_restorable` | `is_restorable` | `keeps_every_version` | `rejects_others` |
 
 mod document;
@@ -40,15 +41,15 @@ use evenkeel_model::job::{ItemReads, Primary, Stamp};
 use evenkeel_model::{Entity, EntityKey, Row};
 use evenkeel_storage::sealing::FirstKey;
 
-/// A place where an entity is stored: read and written under conditions, with or without items of its own.
+/// A place where an entity is stored, with or without items of its own. Writes are conditional on what was read.
 #[async_trait]
 pub(crate) trait EntityStore: Send + Sync {
-    /// The primary, if the place is one.
+    /// The primary; `None` if the place is not a primary.
     fn primary(&self) -> Option<&Primary> {
         None
     }
 
-    /// The table, if the place is in one.
+    /// The table; `None` if the place is not in a table.
     fn table(&self) -> Option<&TableRef> {
         None
     }
@@ -63,7 +64,6 @@ pub(crate) trait EntityStore: Send + Sync {
         Ok(())
     }
 
-    /// Like [`settle`](Self::settle), but from the given observation.
     async fn settle_from(&mut self, _found: &Observation) -> Result<(), Failure> {
         Ok(())
     }
@@ -77,21 +77,21 @@ pub(crate) trait EntityStore: Send + Sync {
 pub(crate) trait RelocationTarget: EntityStore {
     fn rules(&self) -> TargetRules;
 
-    /// Whether it must be read before it is written, because it has items, or because an existing entity may forbid
-    /// the write.
+    /// Whether the target must be read before its first write, because it has items, or because an existing entity may
+    /// forbid the write.
     fn is_read_first(&self) -> bool {
         false
     }
 
     fn set_copied(&mut self, _source: &Row) {}
 
-    /// Decides by what only this kind of place records of its versions. `None` leaves the decision to the common
-    /// rules.
+    /// Decides by information about versions that only this kind of target records. `None` leaves the decision to the
+    /// common rules.
     fn judge(&self, _source: &Row, _found: Option<&Row>) -> Result<Option<CopyDecision>, Failure> {
         Ok(None)
     }
 
-    /// The part of a source that goes there, in the form in which it is read there.
+    /// The content of a source that is copied to this target, encrypted for the target.
     async fn content_for(&self, _source: &Scope<'_>, row: &Row) -> Result<CopyContent, Failure> {
         Ok(CopyContent {
             entity: row.entity.clone(),
@@ -99,7 +99,8 @@ pub(crate) trait RelocationTarget: EntityStore {
         })
     }
 
-    /// Adopts an entity with its large values. A place without items keeps none.
+    /// Takes over an entity with its large values. By default, for targets without items, the entity is returned
+    /// unchanged.
     async fn take_in(
         &mut self,
         _from: Option<&ValueOrigin>,
@@ -108,23 +109,24 @@ pub(crate) trait RelocationTarget: EntityStore {
         Ok(entity)
     }
 
-    /// The write of a new copy, reduced to what fits there. Its stamp vouches for its content if clients may change
-    /// that by themselves.
+    /// Prepares the write of a new copy: omits marks that do not fit. If clients may change the copy, its stamp vouches
+    /// for its content.
     fn prepare(&self, change: Change, _found: &Observation) -> Result<Change, Failure> {
         Ok(change)
     }
 
-    /// Syncs the items of an existing copy before the source is deleted, unless they wait for that.
+    /// Syncs the items of an existing copy before the source is deleted. Items that may only follow after the delete
+    /// are left out.
     async fn sync_existing(&mut self, _found: &Observation) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Syncs items that have waited until the source was gone.
+    /// Completes the target after the source is deleted: syncs items that have waited for this.
     async fn source_deleted(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Removes this job's mark that this version was copied.
+    /// Removes the mark that says which version this job copied, so that a later delivery may copy another version.
     async fn reopen(&mut self, job: &Stamp) -> Result<(), Failure> {
         let found = self.observe().await?;
         let Some(row) = found
@@ -138,7 +140,7 @@ pub(crate) trait RelocationTarget: EntityStore {
         let change = Change::Replace(entity, row.etag.clone());
         match self.commit(&found, &change).await? {
             Commit::Closed => Ok(()),
-            // There may be no later delivery that syncs its items.
+            // There may be no later delivery that syncs the items of the reopened copy.
             Commit::Committed | Commit::Lost | Commit::Unanswered => {
                 self.queue_whole_recheck().await
             }
@@ -158,26 +160,26 @@ pub(crate) trait RelocationTarget: EntityStore {
 /// Rules of a relocation that depend on the kind of place.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TargetRules {
-    /// `restore` can read the entity from here. Only then does the copy have an archive time, because a log line that
-    /// is written twice must be the same twice.
+    /// `restore` can read the entity from this place. Only such copies have an archive time: a log line that is written
+    /// twice must have the same content both times.
     pub(crate) is_restorable: bool,
-    /// Every version that was ever written stays. So no copy is marked as shared by two runs, or taken back, and its
-    /// record is deleted with the source.
+    /// Every version that was ever written stays. So no copy is marked as shared by two runs or removed, and the record
+    /// of the line is deleted with the source.
     pub(crate) keeps_every_version: bool,
-    /// Another entity there makes the job fail. (In an archive, the newer entity replaces the older one.)
+    /// The job fails if another entity is at the target. (In an archive, the newer entity replaces the older one.)
     pub(crate) rejects_others: bool,
 }
 
 pub(crate) struct CopyContent {
     pub(crate) entity: Entity,
-    /// The data key that encrypts it, if that is the first key of its place.
+    /// The data key of the encrypted values, if no value of the entity was encrypted at the target before.
     pub(crate) first_key: Option<FirstKey>,
 }
 
-/// A place from which `restore` brings an entity back, and from which `erase` deletes it.
+/// A place from which `restore` brings an entity back and `erase` deletes it.
 #[async_trait]
 pub(crate) trait RestoreSource: EntityStore {
-    /// Whether views or clients may write to it without changing which version it is a copy of.
+    /// Whether views or clients may write to the stored entity without changing the version of which it is a copy.
     fn is_written_on(&self) -> bool {
         false
     }
@@ -188,15 +190,15 @@ pub(crate) trait RestoreSource: EntityStore {
         entity: Entity,
     ) -> Result<Entity, Failure>;
 
-    /// From now on, also reads rows of a wide entity that have lost their first row.
+    /// From now on, also reads continuation rows of a wide entity whose first row is gone.
     fn read_leftovers(&mut self) {}
 
-    /// Deletes such rows as they were found. Returns `Closed` if there are none.
+    /// Deletes these continuation rows at the versions found. Returns `Closed` if there are none.
     async fn delete_leftovers(&mut self, _found: &Observation) -> Result<Commit, Failure> {
         Ok(Commit::Closed)
     }
 
-    /// Large values that remain after their primary is gone, and when a recheck deletes them.
+    /// Large values that remain after their primary is deleted, and the time at which a recheck deletes them.
     async fn values_left(&self) -> Result<Option<ValuesLeft>, Failure> {
         Ok(None)
     }
@@ -237,7 +239,8 @@ pub(crate) fn restore_source<'e>(
     }))
 }
 
-/// The row of an archive, or the document with large values; `None` for a document without any.
+/// The row of an archive, or the primary of a document with large values. `None` for a log, and for a document without
+/// large values.
 fn row_of<'e>(
     env: &'e Env,
     archive: &'e Archive,
@@ -261,7 +264,7 @@ fn row_of<'e>(
     }
 }
 
-/// The primary itself, for `erase`: with a look at every item.
+/// The primary itself, for `erase`. Every item is read.
 pub(crate) fn primary<'e>(
     env: &'e Env,
     primary: &Primary,

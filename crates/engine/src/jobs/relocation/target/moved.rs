@@ -1,5 +1,6 @@
-//! A row under another key. Its items, and the claims of others on it, follow when the source is gone, because a
-//! unique key passes from one to the other and both must not want it at once. Its large values are there before it.
+//! A row under another key. Its large values are written before it. Its other items, and properties that claims of
+//! other entities set on it, follow after the source is deleted, because a unique key passes from the source to the row
+//! and both must not claim it at once.
 
 use async_trait::async_trait;
 
@@ -30,7 +31,7 @@ pub(super) struct MovedRow<'e> {
     pub(super) encryption: Encryption<'e>,
 }
 
-/// A footprint that lists large values which were copied before their row; `None` if there are none.
+/// A footprint that lists the large values copied before their row; `None` if there are none.
 struct ValuesAnnounced(Option<Footprint>);
 
 #[async_trait]
@@ -90,7 +91,7 @@ impl RelocationTarget for MovedRow<'_> {
         true
     }
 
-    /// Properties that others set under the old key stay behind, and values are encrypted for the new key.
+    /// Omits properties that views of other tables set under the old key, and encrypts values for the new key.
     async fn content_for(&self, source: &Scope<'_>, row: &Row) -> Result<CopyContent, Failure> {
         let scope = self.run.scope();
         let (own, _) = shared::without_view_properties(row.entity.clone())
@@ -123,7 +124,7 @@ impl RelocationTarget for MovedRow<'_> {
         fitted(&self.run, vouched(change), found)
     }
 
-    /// Ensures that the large values exist if an earlier delivery has written the row.
+    /// Ensures that the large values exist, if an earlier delivery has written the row.
     async fn sync_existing(&mut self, _found: &Observation) -> Result<(), Failure> {
         if !self.run.brings_values() {
             return Ok(());
@@ -146,8 +147,8 @@ impl RelocationTarget for MovedRow<'_> {
 }
 
 impl MovedRow<'_> {
-    /// Copies the large values of the entity before its row is written. The footprint lists them. Everything else
-    /// that follows from the row waits until the source is gone. `None` if a race was lost.
+    /// Copies the large values of the entity before its row is written, and lists them in the footprint. All other
+    /// items wait until the source is deleted. `None` if a race was lost.
     async fn values_first(
         &mut self,
         seen: &Observation,
@@ -201,9 +202,9 @@ impl MovedRow<'_> {
         Ok(uploaded.then_some(ValuesAnnounced(Some(announce))))
     }
 
-    /// Ensures that the large values still exist, now that the row points to them and before their source is deleted.
-    /// A pass that looked before the row existed, and wants to drop the values, has announced that already, or can no
-    /// longer announce it.
+    /// Ensures that the large values still exist, now that the row points to them and before their source is deleted. A
+    /// pass that observed the primary before the row existed may want to delete the values. Such a pass has already
+    /// announced the deletion, and the values are then copied again, or it can no longer announce the deletion.
     async fn values_last(
         &mut self,
         ValuesAnnounced(mut announced): ValuesAnnounced,
@@ -217,7 +218,7 @@ impl MovedRow<'_> {
         Ok(())
     }
 
-    /// Copies missing values again. `None` if the row is gone or points to other values.
+    /// Copies missing values again. `None` if the row is gone, or if it points to other values.
     async fn values_again(&mut self) -> Result<Option<Footprint>, Failure> {
         loop {
             self.run.next_round().await?;

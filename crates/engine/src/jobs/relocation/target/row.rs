@@ -1,5 +1,5 @@
-//! A row of an archive, a document with large values, or the primary that `erase` deletes. It has items of its own,
-//! which are in step before the source is deleted.
+//! A row of an archive, a document with large values, or the primary that `erase` deletes. Its items are synced before
+//! the source is deleted.
 
 use async_trait::async_trait;
 
@@ -127,8 +127,8 @@ impl RestoreSource for EntityRow<'_> {
     }
 }
 
-/// Omits marks that do not fit into the row. Fails if the entity does not fit even without them, or would not fit
-/// with the mark that a redelivery may have to add.
+/// Omits marks that do not fit into the row. Fails if the entity does not fit even without these marks, or if the mark
+/// that a redelivery may add would not fit.
 pub(super) fn fitted(
     run: &Reconciler<'_>,
     change: Change,
