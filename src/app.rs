@@ -377,13 +377,13 @@ fn load(global: &Global, out: &mut Output, warnings: Warnings) -> anyhow::Result
     let loaded = evenkeel_config::load(&request)?;
     if warnings == Warnings::Printed {
         if let Some(absent) = request.folder.missing_default() {
-            out.say(format_args!(
+            out.write_note(format_args!(
                 "There is no configuration folder {}. Using the built-in configuration.",
                 absent.display()
             ))?;
         }
         for warning in &loaded.warnings {
-            out.say(format_args!("warning: {warning}"))?;
+            out.write_note(format_args!("warning: {warning}"))?;
         }
     }
     Ok(loaded)
@@ -510,7 +510,7 @@ impl AppParts {
         migrator.refuse_unrecorded().await?;
         let wait = migrator.time_until_older_workers_end().await?;
         if !wait.is_zero() {
-            out.say(format_args!(
+            out.write_note(format_args!(
                 "The catalog was recorded just now. Waiting {:.0} s until no worker can acknowledge jobs with an older one.",
                 wait.as_secs_f64().ceil()
             ))?;

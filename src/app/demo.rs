@@ -161,7 +161,7 @@ async fn perform(
         queue,
     };
     let story = async {
-        let result = demo::tell(&stage, out).await;
+        let result = demo::run_story(&stage, out).await;
         let took = parts.context.clock.monotonic().saturating_sub(started);
         if let (Ok(_), Some(HttpParts { server, .. })) = (&result, serving) {
             keep_serving(server, folder, shutdown, out).await?;
@@ -204,7 +204,7 @@ async fn keep_serving(
     out: &mut Output,
 ) -> anyhow::Result<()> {
     let config = folder.path().display();
-    out.say(format_args!(
+    out.write_note(format_args!(
         "\nServing http://{}/ until Ctrl-C. In another terminal, try for example:",
         server.address()
     ))?;
@@ -214,7 +214,7 @@ async fn keep_serving(
         "poison list",
         r#"submit '{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000102"}'"#,
     ] {
-        out.say(format_args!("  evenkeel --config {config} {command}"))?;
+        out.write_note(format_args!("  evenkeel --config {config} {command}"))?;
     }
     server.serve(shutdown.clone()).await;
     Ok(())

@@ -22,24 +22,24 @@ pub(super) fn report(mut error: anyhow::Error, only_shows: bool, out: &mut Outpu
         error = error.context("the reader of the output has closed it, so the command ended early or printed only a part");
     }
     // If standard error is closed too, nobody reads the report.
-    let _ = say(&error, out);
+    let _ = write_failure(&error, out);
     exit(&error)
 }
 
-fn say(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
-    let label = out.aside_tone(Tone::Bad, "error");
+fn write_failure(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
+    let label = out.note_tone(Tone::Bad, "error");
     // Only the program's own messages have several lines. Text from outside was escaped when it was
     // read.
-    out.complain(format_args!("{label}: {error}"))?;
+    out.write_error(format_args!("{label}: {error}"))?;
     for cause in error.chain().skip(1) {
-        out.complain(format_args!(
+        out.write_error(format_args!(
             "  caused by: {}",
             printable_lines(&cause.to_string())
         ))?;
     }
     if let Some(advice) = advice(error) {
-        let label = out.aside_tone(Tone::Warning, "hint");
-        out.complain(format_args!("{label}: {advice}"))?;
+        let label = out.note_tone(Tone::Warning, "hint");
+        out.write_error(format_args!("{label}: {advice}"))?;
     }
     out.flush()
 }

@@ -224,7 +224,7 @@ fn report(
         out.line(text)?;
     }
     if drift > 0 && !repair {
-        out.say(
+        out.write_note(
             "An item whose job is still queued counts as wrong. If no job is queued, run `evenkeel audit --repair`. An item whose key belongs to another primary is not repaired; `evenkeel plan` shows which one.",
         )?;
     }

@@ -124,7 +124,7 @@ async fn print_warnings(
     )?;
     for survey in announce_if_slow(SAMPLING, migrator.survey_views(is_selected), out).await? {
         for warning in survey.warnings() {
-            out.complain(format_args!("warning: {warning}"))?;
+            out.write_error(format_args!("warning: {warning}"))?;
         }
     }
     Ok(())
@@ -234,7 +234,7 @@ fn report(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
         out.line(text)?;
     }
     if !taken.is_empty() {
-        out.say("`evenkeel audit` lists each of them as taken. Free the keys or change the keys of the view, then run the backfill again.")?;
+        out.write_note("`evenkeel audit` lists each of them as taken. Free the keys or change the keys of the view, then run the backfill again.")?;
     }
     if *failed > 0 {
         let text = out.tone(
@@ -245,7 +245,7 @@ fn report(done: &TableResult<'_>, out: &mut Output) -> anyhow::Result<()> {
             ),
         );
         out.line(text)?;
-        out.say(
+        out.write_note(
             "A sync job was queued for each. If that fails too, `evenkeel poison list` shows why.",
         )?;
     }

@@ -20,7 +20,7 @@ pub(super) async fn confirm(
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<bool> {
-    out.complain(format_args!("{question} Type yes to continue:"))?;
+    out.write_error(format_args!("{question} Type yes to continue:"))?;
     // The answer is read on a separate thread, so that Ctrl-C works while the command waits.
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();

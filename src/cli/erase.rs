@@ -148,7 +148,7 @@ pub async fn erase(
         logs,
         skipped,
         left,
-        second_looks,
+        rechecks_until,
         ..
     } = erasure;
     let mut rest = match (ended, skipped) {
@@ -179,7 +179,7 @@ pub async fn erase(
         hidden: 0,
         left: RemainingMessages::default(),
         erasing,
-        rechecks_until: second_looks,
+        rechecks_until,
         incomplete: None,
     };
     if rest.is_none() {
@@ -198,11 +198,11 @@ pub async fn erase(
         }),
         Some(Unfinished::Failed(error)) => Err(error),
         Some(Unfinished::Skipped(reason)) => {
-            out.complain(format_args!("{primary} was not erased: {reason}"))?;
+            out.write_error(format_args!("{primary} was not erased: {reason}"))?;
             Ok(Exit::Failed)
         }
         Some(Unfinished::Interrupted) => {
-            out.complain(format_args!(
+            out.write_error(format_args!(
                 "Interrupted: parts of {primary} may be left. Run the command again."
             ))?;
             Ok(Exit::Interrupted)
@@ -269,7 +269,7 @@ async fn discard(
         if rest.is_none() {
             rest = Some(Unfinished::Failed(error));
         } else {
-            out.complain(format_args!("{error:#}"))?;
+            out.write_error(format_args!("{error:#}"))?;
         }
     }
     Ok(rest.or_else(|| {
@@ -348,7 +348,7 @@ fn report_erasure(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Resul
             || "Large values".to_owned(),
             |values| counted(values, "large value"),
         );
-        out.complain(out.aside_tone(
+        out.write_error(out.note_tone(
             Tone::Bad,
             format_args!("Not finished: {values} may stay until {until:.0}, because an earlier job was interrupted. A worker deletes them; run this command again then."),
         ))?;
@@ -370,26 +370,26 @@ fn report_erasure(report: &ErasureReport<'_>, out: &mut Output) -> anyhow::Resul
         ),
     ] {
         if count > 0 {
-            out.complain(format_args!(
+            out.write_error(format_args!(
                 "Not discarded: {} that {what}. See `evenkeel poison list`.",
                 counted(count, "poison message")
             ))?;
         }
     }
     for archive in report.logs.iter().filter(|_| whole) {
-        out.say(format_args!(
+        out.write_note(format_args!(
             "Lines in the log {archive} stay; their encrypted values can no longer be decrypted."
         ))?;
     }
     if let Some(until) = report.rechecks_until.filter(|_| whole) {
-        out.say(format_args!("Queued rechecks contain its key, and keys that views made of its values, until about {until:.0}."))?;
+        out.write_note(format_args!("Queued rechecks contain its key, and keys that views made of its values, until about {until:.0}."))?;
     }
     if report.hidden > 0 {
-        let line = out.aside_tone(
+        let line = out.note_tone(
             Tone::Bad,
             format_args!("About {} poison messages are hidden: another command or operator holds them. Run this command again in two minutes.", report.hidden),
         );
-        out.complain(line)?;
+        out.write_error(line)?;
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow:
                             .join(", ")
                     ))?;
                 }
-                (_, error) => out.complain(format_args!(
+                (_, error) => out.write_error(format_args!(
                     "poisoned: {}",
                     error.as_deref().unwrap_or_default()
                 ))?,

@@ -198,7 +198,7 @@ async fn list(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     });
     let cells: Vec<Vec<String>> = cells.collect();
     if cells.is_empty() {
-        out.say("There are no data keys.")?;
+        out.write_note("There are no data keys.")?;
     } else {
         out.table(
             &["Account", "Key-encryption key", "Data keys"].map(str::to_owned),
@@ -276,7 +276,7 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     }
     progress.end();
     for (key, count) in problems {
-        out.complain(format_args!(
+        out.write_error(format_args!(
             "not rewrapped: {count} under the key-encryption key {key}, which is not configured here or has another value"
         ))?;
     }
@@ -345,7 +345,7 @@ async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::R
     progress.end();
     if done.in_blobs > 0 {
         let SealTally { in_blobs, .. } = done;
-        out.complain(format_args!("not checked: values in blobs of {in_blobs} entities. Write the values again that are older than `encrypt`"))?;
+        out.write_error(format_args!("not checked: values in blobs of {in_blobs} entities. Write the values again that are older than `encrypt`"))?;
     }
     if out.format() == Format::Json {
         out.value(&done)?;
@@ -426,7 +426,7 @@ async fn erase(args: &EraseArgs, context: &Context, out: &mut Output) -> anyhow:
     };
     keys.erase(&home, version).await?;
     tracing::warn!(target: AUDIT, entity = %home, "audit: data key erased");
-    out.say(format_args!("The data key of {home} was erased."))?;
+    out.write_note(format_args!("The data key of {home} was erased."))?;
     Ok(Exit::Done)
 }
 

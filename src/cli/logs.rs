@@ -106,7 +106,7 @@ pub async fn logs(args: &LogsArgs, context: &Context, out: &mut Output) -> anyho
         }
     }
     let (lines, blobs) = (counted(lines, "line"), counted(read, "blob"));
-    out.say(format_args!("{lines} from {blobs}"))?;
+    out.write_note(format_args!("{lines} from {blobs}"))?;
     Ok(Exit::Done)
 }
 

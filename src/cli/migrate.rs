@@ -168,7 +168,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
                 .map(|survey| &survey.sample)
                 .filter(|sample| sample.loss),
         );
-        out.say(match (replaces, losses.as_str()) {
+        out.write_note(match (replaces, losses.as_str()) {
             (true, "") => "`evenkeel migrate up --retire` does this.".to_owned(),
             (true, _) => format!("Existing items would be lost. If that is intended, run `evenkeel migrate up --retire{losses}`."),
             (false, _) => "`evenkeel migrate up` does this.".to_owned(),
@@ -210,7 +210,7 @@ async fn patiently(
         if !announced {
             announced = true;
             // If the output is closed, the command waits without a message.
-            let _ = out.say(format_args!(
+            let _ = out.write_note(format_args!(
                 "The store does not answer; waiting up to {} s. {}",
                 WAIT.as_secs(),
                 cause::chain(error)
@@ -241,10 +241,10 @@ async fn up(
         .into_iter()
         .partition(|index| matches!(index.problem, ProblemKind::Unknown { .. }));
     for index in broken.iter().chain(&unknown) {
-        out.complain(index)?;
+        out.write_error(index)?;
     }
     if done.is_empty() && broken.is_empty() {
-        out.say(if unknown.is_empty() {
+        out.write_note(if unknown.is_empty() {
             "Nothing to do: everything is up to date."
         } else {
             "Nothing else to do. The indexes above could not be checked."
@@ -255,12 +255,12 @@ async fn up(
         .await
         .map_err(|error| cause::chain(&error));
     if let Err(error) = &surveys {
-        out.complain(format_args!(
+        out.write_error(format_args!(
             "Could not sample the data of the views: {error}"
         ))?;
     }
     for survey in surveys.iter().flatten() {
-        tell_survey(survey, out)?;
+        report_survey(survey, out)?;
     }
     for change in &done {
         let PlannedChange::RecordView(view) = change else {
@@ -268,11 +268,11 @@ async fn up(
         };
         match view.action {
             ViewAction::New => {}
-            ViewAction::Retired => out.say(format_args!(
+            ViewAction::Retired => out.write_note(format_args!(
                 "View {0} is retired. `evenkeel backfill --view {0}` removes its items; its table stays.",
                 view.view
             ))?,
-            ViewAction::Changed | ViewAction::Restored | ViewAction::Claimed | ViewAction::Overtaken => out.say(format_args!(
+            ViewAction::Changed | ViewAction::Restored | ViewAction::Claimed | ViewAction::Overtaken => out.write_note(format_args!(
                 "View {0}: existing items stay as they are until their primary is synced. `evenkeel backfill --view {0}` updates all.",
                 view.view
             ))?,
@@ -282,7 +282,7 @@ async fn up(
 }
 
 /// Prints what an operator should check in the data of a view.
-fn tell_survey(survey: &ViewSurvey, out: &mut Output) -> anyhow::Result<()> {
+fn report_survey(survey: &ViewSurvey, out: &mut Output) -> anyhow::Result<()> {
     if out.format() == Format::Json {
         return if survey.warnings().is_empty() {
             Ok(())
@@ -291,10 +291,12 @@ fn tell_survey(survey: &ViewSurvey, out: &mut Output) -> anyhow::Result<()> {
         };
     }
     for warning in survey.warnings() {
-        out.say(format_args!("warning: {warning}"))?;
+        out.write_note(format_args!("warning: {warning}"))?;
     }
     match survey.sample.numbers() {
-        Some(numbers) => Ok(out.say(format_args!("View {}: {numbers}.", survey.sample.view))?),
+        Some(numbers) => {
+            Ok(out.write_note(format_args!("View {}: {numbers}.", survey.sample.view))?)
+        }
         None => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ use super::progress::ProgressDisplay;
 
 pub struct Output {
     out: Stream,
-    aside: Stream,
+    notes: Stream,
     format: Format,
     quiet: bool,
     verbose: bool,
@@ -65,7 +65,7 @@ impl Output {
                 writer: Box::new(io::stdout()),
                 colour: !plain && io::stdout().is_terminal(),
             },
-            aside: Stream {
+            notes: Stream {
                 writer: Box::new(io::stderr()),
                 colour: !plain && io::stderr().is_terminal(),
             },
@@ -80,14 +80,14 @@ impl Output {
         }
     }
 
-    pub fn to(out: Box<dyn Write + Send>, aside: Box<dyn Write + Send>, format: Format) -> Self {
+    pub fn to(out: Box<dyn Write + Send>, notes: Box<dyn Write + Send>, format: Format) -> Self {
         let plain = |writer| Stream {
             writer,
             colour: false,
         };
         Self {
             out: plain(out),
-            aside: plain(aside),
+            notes: plain(notes),
             format,
             quiet: false,
             verbose: false,
@@ -132,25 +132,25 @@ impl Output {
     }
 
     /// Writes to standard error, unless `-q` was given.
-    pub fn say(&mut self, text: impl Display) -> io::Result<()> {
+    pub fn write_note(&mut self, text: impl Display) -> io::Result<()> {
         if self.quiet {
             Ok(())
         } else {
-            writeln!(self.aside.writer, "{}", escape_bidi(&text.to_string()))
+            writeln!(self.notes.writer, "{}", escape_bidi(&text.to_string()))
         }
     }
 
     /// Writes to standard error, even with `-q`.
-    pub fn complain(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.aside.writer, "{}", escape_bidi(&text.to_string()))
+    pub fn write_error(&mut self, text: impl Display) -> io::Result<()> {
+        writeln!(self.notes.writer, "{}", escape_bidi(&text.to_string()))
     }
 
     pub fn tone(&self, tone: Tone, text: impl Display) -> String {
         paint(self.out.colour, tone, text)
     }
 
-    pub fn aside_tone(&self, tone: Tone, text: impl Display) -> String {
-        paint(self.aside.colour, tone, text)
+    pub fn note_tone(&self, tone: Tone, text: impl Display) -> String {
+        paint(self.notes.colour, tone, text)
     }
 
     /// Writes rows in columns under a heading. The columns are aligned by their width on a
@@ -195,7 +195,7 @@ impl Output {
 
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.writer.flush()?;
-        self.aside.writer.flush()
+        self.notes.writer.flush()
     }
 }
 
@@ -362,8 +362,8 @@ pub(crate) mod tests {
                 value
             );
             out.line("x\u{202e}y").unwrap();
-            out.say("\u{2066}").unwrap();
-            out.complain("\u{1b}[1m\u{200f}").unwrap();
+            out.write_note("\u{2066}").unwrap();
+            out.write_error("\u{1b}[1m\u{200f}").unwrap();
             assert!(
                 buffer
                     .text()

@@ -33,7 +33,7 @@ pub(super) async fn announce_if_slow<T>(
         () = tokio::time::sleep(SLOW_AFTER) => {}
     }
     // If the output is closed, the step is awaited without a message.
-    let _ = out.say(what);
+    let _ = out.write_note(what);
     let _ = out.flush();
     doing.await
 }
@@ -120,7 +120,7 @@ impl Progress {
         self.bar.set_position(done);
         match self.lines.as_mut().and_then(|lines| lines.line(done)) {
             Some(line) => {
-                out.complain(line)?;
+                out.write_error(line)?;
                 out.flush()
             }
             None => Ok(()),

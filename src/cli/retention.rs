@@ -1,7 +1,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::sweep::{submitted, survey, tell};
+use super::sweep::{report_sweep, submitted, survey};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use evenkeel_engine::Engine;
 use evenkeel_engine::retention::{Keeper, RetentionPlan, RuleKeeper, There, TurnTime};
@@ -60,7 +60,7 @@ pub async fn retention(
         .into());
     }
     if known().next().is_none() {
-        out.say("Nothing to do: the catalog has no [retention] and no [rules].")?;
+        out.write_note("Nothing to do: the catalog has no [retention] and no [rules].")?;
     }
     if !args.dry_run {
         ready().await?;
@@ -87,7 +87,7 @@ pub async fn retention(
             first = first.and(Err(error));
             continue;
         }
-        tell_plan(retention, &plan, args.dry_run, out)?;
+        report_plan(retention, &plan, args.dry_run, out)?;
     }
     let rules = RuleKeeper::new(
         catalog,
@@ -99,7 +99,7 @@ pub async fn retention(
     for rule in catalog.rules.values().filter(|rule| is_meant(&rule.name)) {
         if args.dry_run {
             let found = survey(&rule.sweep, context, engine, out).await?;
-            tell(&rule.sweep, &found, out)?;
+            report_sweep(&rule.sweep, &found, out)?;
         } else if let Some(sent) = rules.send(rule, TurnTime::Now).await? {
             submitted(&rule.sweep, &sent.queue, &sent.message_id, out)?;
         }
@@ -108,7 +108,7 @@ pub async fn retention(
     Ok(Exit::Done)
 }
 
-fn tell_plan(
+fn report_plan(
     retention: &Retention,
     plan: &RetentionPlan,
     dry_run: bool,

@@ -34,7 +34,7 @@ pub(super) fn report_encrypted<'r>(
         return Ok(());
     }
     let names: Vec<&str> = names.into_iter().collect();
-    out.complain(format_args!("not decrypted: {}. Either [encryption.keys] lacks the key-encryption key, or the row is not a copy of the primary that it names", names.join(", ")))
+    out.write_error(format_args!("not decrypted: {}. Either [encryption.keys] lacks the key-encryption key, or the row is not a copy of the primary that it names", names.join(", ")))
 }
 
 impl Serialize for RowJson {

@@ -228,7 +228,7 @@ impl Submission<'_> {
             && unsent.end(lines).await?
         {
             let path = path.display();
-            out.complain(format_args!("The lines that were not sent are in {path}. To continue: `evenkeel submit --unsent {path} - < {path}`"))?;
+            out.write_error(format_args!("The lines that were not sent are in {path}. To continue: `evenkeel submit --unsent {path} - < {path}`"))?;
         }
         for queue in &tally.queues {
             wake::wake_worker(&self.context.settings.http, queue).await;
@@ -312,7 +312,7 @@ impl Submission<'_> {
                     if let Some(unsent) = unsent.as_deref_mut() {
                         unsent.settle(line, many, result.is_ok()).await.context("could not write unsent lines")?;
                     }
-                    self.tell(line, &result, tally, progress.as_deref_mut(), out)?;
+                    self.report_result(line, &result, tally, progress.as_deref_mut(), out)?;
                 }
                 () = self.context.stop.cancelled(), if more => (more, tally.interrupted) = (false, true),
                 line = lines.next(), if more && on_their_way.len() < IN_FLIGHT => {
@@ -412,7 +412,7 @@ impl Submission<'_> {
     }
 
     /// Counts and reports the result of sending a message.
-    fn tell(
+    fn report_result(
         &self,
         line: u64,
         result: &Result<(PreparedMessage, String), UnsentLine>,
@@ -436,7 +436,7 @@ impl Submission<'_> {
         if let Some(progress) = progress.as_deref_mut() {
             progress.set(tally.sent + tally.refused + tally.unconfirmed, out)?;
         }
-        let mut tell = || match result {
+        let mut report = || match result {
             Ok((job, message_id)) => {
                 self.report_sent(line, job, message_id, out)?;
                 if job.unknown_fields.is_empty() {
@@ -448,8 +448,8 @@ impl Submission<'_> {
             Err(refused) => self.report_unsent(refused, out),
         };
         match progress {
-            Some(progress) => progress.suspend(tell),
-            None => tell(),
+            Some(progress) => progress.suspend(report),
+            None => report(),
         }
     }
 
@@ -490,7 +490,7 @@ impl Submission<'_> {
                 resend_warning(next_line, tally)
             )
         };
-        out.complain(format_args!(
+        out.write_error(format_args!(
             "{ended} after line {last}: {} sent, {} refused{unsure}{go_on}",
             counted(sent, "job"),
             counted(refused, "line")
@@ -529,7 +529,7 @@ impl Submission<'_> {
         } else {
             String::new()
         };
-        let start = out.aside_tone(Tone::Warning, format_args!("warning: {start}"));
+        let start = out.note_tone(Tone::Warning, format_args!("warning: {start}"));
         let named: Vec<String> = job
             .unknown_fields
             .iter()
@@ -543,7 +543,7 @@ impl Submission<'_> {
             format!(" and {} more", counted(others as u64, "field"))
         };
         let named = printable(&named.join(", "));
-        out.say(format_args!("{start}{named}{others} will be ignored: `evenkeel schema` shows the fields of a {} job", job.op))
+        out.write_note(format_args!("{start}{named}{others} will be ignored: `evenkeel schema` shows the fields of a {} job", job.op))
     }
 
     fn report_unsent(&self, refused: &UnsentLine, out: &mut Output) -> io::Result<()> {
@@ -570,7 +570,7 @@ impl Submission<'_> {
                 )
             }
         };
-        let start = out.aside_tone(Tone::Bad, start);
-        out.complain(format_args!("{start}: {}", printable_lines(&refused.error)))
+        let start = out.note_tone(Tone::Bad, start);
+        out.write_error(format_args!("{start}: {}", printable_lines(&refused.error)))
     }
 }

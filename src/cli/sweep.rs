@@ -155,7 +155,7 @@ impl SweepSelection {
         .map_err(UsageError::new)?;
         if self.dry_run {
             let found = survey(&sweep, context, engine, out).await?;
-            tell(&sweep, &found, out)?;
+            report_sweep(&sweep, &found, out)?;
         } else {
             submit(&sweep, self.queue.as_ref(), context, out).await?;
         }
@@ -193,7 +193,7 @@ pub(super) async fn survey(
     }
 }
 
-pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::Result<()> {
+pub(super) fn report_sweep(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::Result<()> {
     let Survey {
         matching,
         seen,
@@ -216,7 +216,7 @@ pub(super) fn tell(sweep: &Sweep, found: &Survey, out: &mut Output) -> anyhow::R
         })?);
     }
     for warning in warnings {
-        out.say(format_args!("warning: {warning}"))?;
+        out.write_note(format_args!("warning: {warning}"))?;
     }
     if *seen == 0 {
         return Ok(out.line(format_args!(

@@ -44,7 +44,7 @@ pub(super) async fn begin(
     out: &mut Output,
 ) -> anyhow::Result<WalkStart> {
     let selection = select(args.table, args.view, context).await?;
-    selection.tell(out)?;
+    selection.report_problems(out)?;
     if args.submit {
         return Ok(WalkStart::Ended(
             submit(&selection, job, args.queue, context, out).await?,
@@ -81,12 +81,14 @@ impl TableSelection {
         }
     }
 
-    fn tell(&self, out: &mut Output) -> anyhow::Result<()> {
+    fn report_problems(&self, out: &mut Output) -> anyhow::Result<()> {
         for unknown in &self.unknown {
-            out.complain(unknown)?;
+            out.write_error(unknown)?;
         }
         if self.tables.is_empty() && self.unknown.is_empty() {
-            out.say("Nothing to do: no table has views, and no retired view has left items.")?;
+            out.write_note(
+                "Nothing to do: no table has views, and no retired view has left items.",
+            )?;
         }
         Ok(())
     }
@@ -206,7 +208,7 @@ async fn may_begin(
     tokio::select! {
         biased;
         () = context.stop.cancelled() => {
-            out.complain("Interrupted before anything was done.")?;
+            out.write_error("Interrupted before anything was done.")?;
             Ok(false)
         }
         ended = ready(&mut *out) => ended.map(|()| true),
@@ -296,7 +298,7 @@ async fn submit(
     for (at, table) in tables.iter().enumerate() {
         if context.stop.is_cancelled() {
             let left: Vec<&str> = tables[at..].iter().map(TableName::as_str).collect();
-            out.complain(format_args!(
+            out.write_error(format_args!(
                 "Interrupted after {at} of {}; not sent: {}",
                 counted(tables.len() as u64, "job"),
                 left.join(", ")
@@ -384,7 +386,7 @@ pub(super) fn report_remaining(
     } else {
         format!("; not started: {}", later.join(", "))
     };
-    Ok(out.complain(format_args!(
+    Ok(out.write_error(format_args!(
         "To continue: `evenkeel {verb} --table {table}`, which starts over{later}"
     ))?)
 }

@@ -261,7 +261,7 @@ impl Client {
             return self.read(table, key).await;
         };
         let (found, begun) = cache.lookup(key);
-        let asked = match found {
+        let sent = match found {
             CacheLookup::Fresh(row) => return Ok((row, 0)),
             CacheLookup::Unknown => 0,
             CacheLookup::Stale(row) => {
@@ -282,7 +282,7 @@ impl Client {
         };
         let (row, requests) = self.read(table, key).await?;
         cache.keep(key, row.as_ref(), begun);
-        Ok((row, requests + asked))
+        Ok((row, requests + sent))
     }
 
     /// Reads one entity with all its rows from the store, and returns the number of requests sent.

@@ -142,13 +142,13 @@ impl Client {
         if self.is_encrypted(table, property) {
             // An encrypted value can be decrypted only as a whole. The properties in encryption conditions are kept, because they determine
             // whether the value has to be encrypted.
-            let asked: BTreeSet<String> = self
+            let needed: BTreeSet<String> = self
                 .catalog
                 .encryption_conditions()
                 .map(str::to_owned)
                 .collect();
             row.entity.properties.retain(|name, _| {
-                name == property || asked.contains(name) || name.starts_with(RESERVED_PREFIX)
+                name == property || needed.contains(name) || name.starts_with(RESERVED_PREFIX)
             });
             resolve(self, table, &mut row).await?;
             if self

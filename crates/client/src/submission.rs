@@ -316,14 +316,14 @@ fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String>
 /// Returns the requested queue, or the first that accepts the job.
 fn accepting_queue<'a>(
     job: &Job,
-    asked: Option<&QueueName>,
+    requested: Option<&QueueName>,
     queues: &'a [QueueSettings],
     catalog: &Catalog,
 ) -> Result<&'a QueueSettings, String> {
     let op = job.op();
     let reaches =
         |queue: &&QueueSettings| queue.allows_tables(catalog.tables_of(job.operation().subject()));
-    let Some(name) = asked else {
+    let Some(name) = requested else {
         let carrier = queues
             .iter()
             .filter(reaches)
@@ -482,8 +482,8 @@ mod tests {
                 .as_str(),
             "archives"
         );
-        let asked = QueueName::new("archives").unwrap();
-        let error = prepare(SYNC, Some(&asked), &settings, &catalog()).unwrap_err();
+        let requested = QueueName::new("archives").unwrap();
+        let error = prepare(SYNC, Some(&requested), &settings, &catalog()).unwrap_err();
         assert!(error.contains("does not accept sync"), "{error}");
     }
 

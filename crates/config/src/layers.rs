@@ -58,7 +58,7 @@ impl<'a> Layers<'a> {
             defaults
         });
         let at = layers.values.len();
-        let default = (found && layers.file_if_there(&folder.join("default.toml"))).then_some(at);
+        let default = (found && layers.add_if_present(&folder.join("default.toml"))).then_some(at);
         if named && found && default.is_none() {
             layers.mistake(format!(
                 "the configuration folder {} has no default.toml. Check the path and the mount, or create an empty file to use every default",
@@ -97,7 +97,7 @@ impl<'a> Layers<'a> {
             return;
         }
         let path = folder.join(format!("{profile}.toml"));
-        if self.file_if_there(&path) {
+        if self.add_if_present(&path) {
             return;
         }
         match defaults::PROFILES
@@ -115,7 +115,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    fn file_if_there(&mut self, path: &Path) -> bool {
+    fn add_if_present(&mut self, path: &Path) -> bool {
         if !path.exists() {
             return false;
         }
@@ -160,7 +160,7 @@ impl<'a> Layers<'a> {
         paths.sort();
         let first = self.values.len();
         for path in &paths {
-            self.file_if_there(path);
+            self.add_if_present(path);
         }
         self.report_duplicates(default, first);
     }

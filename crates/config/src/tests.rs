@@ -643,7 +643,7 @@ auto = "yes"
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
     // Only builds for tests have the samples.
-    let told: Vec<String> = errors
+    let reported: Vec<String> = errors
         .iter()
         .map(|error| {
             error
@@ -651,7 +651,7 @@ auto = "yes"
                 .replace(" or \"sample_exchanged\"", "")
         })
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[test]
@@ -1956,7 +1956,7 @@ fn a_cycle_of_views_is_refused_if_each_reads_what_the_one_before_sets() {
                 load_text(&text).err().map(|error| error.to_string())
             );
         }
-        for (range, back, more, said) in [
+        for (range, back, more, expected) in [
             (
                 "Head = \"{Manager}\"",
                 "Manager = \"{Head}!\"",
@@ -1978,7 +1978,7 @@ fn a_cycle_of_views_is_refused_if_each_reads_what_the_one_before_sets() {
             ),
         ] {
             let errors = mistakes(&views(many, range, back, more)).join("\n");
-            assert!(errors.contains(said), "{said}: {errors}");
+            assert!(errors.contains(expected), "{expected}: {errors}");
         }
     }
     let itself = mistakes(&views(

@@ -398,14 +398,14 @@ mod tests {
         for v in [json!(1), json!(1.0)] {
             assert!(job(&sync(v.clone())).is_ok(), "{v}");
         }
-        for (v, said) in [
+        for (v, expected) in [
             (json!(2), "2"),
             (json!(1.5), "1.5"),
             (json!("1"), "a string"),
             (json!("1.0"), "a string"),
             (json!(null), "null"),
         ] {
-            assert_eq!(job(&sync(v)), Err(JobError::Version(said.to_owned())));
+            assert_eq!(job(&sync(v)), Err(JobError::Version(expected.to_owned())));
         }
     }
 

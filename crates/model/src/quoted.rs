@@ -155,13 +155,13 @@ mod tests {
                 }
             }
             let whole = pieces.concat();
-            let said = cut(Pieces(&pieces), most);
-            prop_assert!(said.len() <= most + '…'.len_utf8());
+            let shortened = cut(Pieces(&pieces), most);
+            prop_assert!(shortened.len() <= most + '…'.len_utf8());
             if whole.len() <= most {
-                prop_assert_eq!(&said, &whole);
+                prop_assert_eq!(&shortened, &whole);
             } else {
                 // The text may contain an ellipsis of its own.
-                let mut marks = said.match_indices('…').map(|(at, mark)| (&said[..at], &said[at + mark.len()..]));
+                let mut marks = shortened.match_indices('…').map(|(at, mark)| (&shortened[..at], &shortened[at + mark.len()..]));
                 prop_assert!(marks.any(|(head, tail)| whole.starts_with(head) && whole.ends_with(tail)));
             }
             prop_assert!(Quoted(&whole).to_string().len() <= HEAD + TAIL + 2 + '…'.len_utf8());

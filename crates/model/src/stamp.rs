@@ -201,14 +201,14 @@ mod tests {
             stamp("m", None),
             stamp("m", digest(&json!({"op": "sync", "id": "x"}))),
         ] {
-            let mut told = stamp.on(entity.clone());
+            let mut stamped = stamp.on(entity.clone());
             for content in ["0f", "1e"] {
-                told = told.clone().with(
+                stamped = stamped.clone().with(
                     Stamp::PROPERTY,
-                    Stamp::with_content(&told, content).unwrap(),
+                    Stamp::with_content(&stamped, content).unwrap(),
                 );
                 assert_eq!(
-                    (Stamp::of(&told), Stamp::content_on(&told)),
+                    (Stamp::of(&stamped), Stamp::content_on(&stamped)),
                     (Some(stamp.clone()), Some(content))
                 );
             }

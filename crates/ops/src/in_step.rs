@@ -27,18 +27,18 @@ pub async fn in_step_now<'e>(
     catalog: &Catalog,
     entries: impl Iterator<Item = &'e PoisonEntry>,
 ) -> Vec<Option<bool>> {
-    let (mut asked, mut count) = (Vec::new(), 0);
+    let (mut bodies, mut count) = (Vec::new(), 0);
     for entry in entries {
         if let Some(body) = entry.message.body.clone().filter(|_| count < LIMIT) {
-            asked.push((count, body));
+            bodies.push((count, body));
         }
         count += 1;
     }
     let mut found = vec![None; count];
-    let asking = asked
+    let checks = bodies
         .into_iter()
         .map(|(at, body)| async move { (at, has_effect(client, catalog, &body).await) });
-    let mut answers = stream::iter(asking).buffer_unordered(CONCURRENCY);
+    let mut answers = stream::iter(checks).buffer_unordered(CONCURRENCY);
     let collected = async {
         while let Some((at, has_effect)) = answers.next().await {
             found[at] = has_effect;

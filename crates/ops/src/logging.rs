@@ -103,15 +103,22 @@ struct Control {
     apply: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
     now: Mutex<String>,
     /// Whether flags or environment variables set the level at the start. They have precedence over the configuration.
-    asked: bool,
+    explicit: bool,
 }
 
 impl LogControl {
-    fn new<S: 'static>(filter: EnvFilter, asked: bool) -> (reload::Layer<EnvFilter, S>, Self) {
+    fn new<S: 'static>(filter: EnvFilter, explicit: bool) -> (reload::Layer<EnvFilter, S>, Self) {
         let now = Mutex::new(filter.to_string());
         let (filter, handle) = reload::Layer::new(filter);
         let apply = Box::new(move |filter| handle.reload(filter));
-        (filter, Self(Arc::new(Control { apply, now, asked })))
+        (
+            filter,
+            Self(Arc::new(Control {
+                apply,
+                now,
+                explicit,
+            })),
+        )
     }
 
     /// A control without effect, for programs that log nothing.
@@ -119,7 +126,7 @@ impl LogControl {
         Self(Arc::new(Control {
             apply: Box::new(|_| Ok(())),
             now: Mutex::new("off".to_owned()),
-            asked: true,
+            explicit: true,
         }))
     }
 
@@ -143,7 +150,7 @@ impl LogControl {
 
     /// Applies the configured level, unless flags or environment variables set one at the start.
     pub fn configured(&self, text: &str) -> Result<(), LoggingError> {
-        if self.0.asked {
+        if self.0.explicit {
             Ok(())
         } else {
             self.change(text)
@@ -155,10 +162,10 @@ impl LogControl {
 pub fn init(verbosity: Verbosity, traces: Option<&Traces>) -> Result<LogControl, LoggingError> {
     let environment = LogEnvironment::read();
     let filter = filter(verbosity, &environment)?;
-    let asked = verbosity != Verbosity::default() || environment != LogEnvironment::default();
+    let explicit = verbosity != Verbosity::default() || environment != LogEnvironment::default();
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let format = format(std::io::stderr().is_terminal(), plain);
-    let (filter, control) = LogControl::new(filter, asked);
+    let (filter, control) = LogControl::new(filter, explicit);
     let lines = layer(filter, format, std::io::stderr);
     Registry::default()
         .with(lines)
@@ -187,8 +194,8 @@ fn filter(verbosity: Verbosity, environment: &LogEnvironment) -> Result<EnvFilte
                 cause,
             })
     };
-    let asked = i16::from(verbosity.verbose) - i16::from(verbosity.quiet);
-    let level = match asked {
+    let offset = i16::from(verbosity.verbose) - i16::from(verbosity.quiet);
+    let level = match offset {
         ..=-3 => "off",
         -2 => "error",
         -1 => "warn",
@@ -276,11 +283,11 @@ mod tests {
         }
     }
 
-    fn logged(filter: EnvFilter, format: LogFormat, say: impl FnOnce()) -> String {
+    fn logged(filter: EnvFilter, format: LogFormat, log: impl FnOnce()) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = Registry::default().with(layer(filter, format, move || writer.clone()));
-        tracing::subscriber::with_default(subscriber, say);
+        tracing::subscriber::with_default(subscriber, log);
         let bytes = lines.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }
@@ -313,12 +320,12 @@ mod tests {
 
     #[test]
     fn the_storage_client_and_the_http_stack_never_log_below_info() {
-        for asked in [
+        for directives in [
             "trace",
             "trace,azure_core=trace",
             "azure_core::policies::transport=trace,reqwest=debug,hyper_util=trace",
         ] {
-            let text = logged(EnvFilter::new(asked), LogFormat::Json, || {
+            let text = logged(EnvFilter::new(directives), LogFormat::Json, || {
                 tracing::debug!(target: "azure_core::policies::transport", "SharedKey secret");
                 tracing::trace!(target: "azure_data_tables", "SharedKey secret");
                 tracing::debug!(target: "reqwest::connect", "?sig=secret");
@@ -326,7 +333,7 @@ mod tests {
                 tracing::debug!(target: "typespec_client_core::http::policies::logging", "Bearer secret");
                 tracing::info!(target: "azure_core", "harmless");
             });
-            assert!(!text.contains("secret"), "{asked}: {text}");
+            assert!(!text.contains("secret"), "{directives}: {text}");
         }
         let text = logged(
             EnvFilter::new("trace"),
@@ -447,8 +454,8 @@ mod tests {
 
     #[test]
     fn terminals_get_text_and_others_one_json_object_per_line() {
-        let say = || tracing::info!(target: "evenkeel", queue = "evenkeel-jobs", "polled\nonce");
-        let json = logged(EnvFilter::new("info"), LogFormat::Json, say);
+        let log = || tracing::info!(target: "evenkeel", queue = "evenkeel-jobs", "polled\nonce");
+        let json = logged(EnvFilter::new("info"), LogFormat::Json, log);
         assert_eq!(json.lines().count(), 1);
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(
@@ -456,7 +463,7 @@ mod tests {
             (Some("evenkeel-jobs"), Some("polled\nonce"))
         );
         assert!(
-            logged(EnvFilter::new("info"), LogFormat::Plain, say)
+            logged(EnvFilter::new("info"), LogFormat::Plain, log)
                 .contains("queue=\"evenkeel-jobs\"")
         );
         assert_eq!(format(false, false), LogFormat::Json);

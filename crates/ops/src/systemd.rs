@@ -8,18 +8,18 @@ use tokio_util::sync::CancellationToken;
 
 /// Reports that the program is working. `systemctl status` shows `status`.
 pub fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
 pub fn stopping(status: &str) {
-    tell(&[NotifyState::Stopping, NotifyState::Status(status)]);
+    notify(&[NotifyState::Stopping, NotifyState::Status(status)]);
 }
 
 /// Notifies the watchdog twice per period while `alive` is true, until `stop`. Returns at once if the unit has no
 /// `WatchdogSec`.
 pub async fn watchdog(alive: impl Fn() -> bool + Send, stop: CancellationToken) {
     if let Some(period) = sd_notify::watchdog_enabled() {
-        feed(period, alive, || tell(&[NotifyState::Watchdog]), stop).await;
+        feed(period, alive, || notify(&[NotifyState::Watchdog]), stop).await;
     }
 }
 
@@ -41,7 +41,7 @@ async fn feed(
     }
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!(%error, "could not notify systemd: {error}; it may restart the unit");
     }
@@ -105,13 +105,13 @@ mod tests {
             .output()
             .unwrap();
         assert!(unit.status.success());
-        let mut told = [0; 256];
+        let mut received = [0; 256];
         for expected in [
             "READY=1\nSTATUS=polling 1 queue\n",
             "STOPPING=1\nSTATUS=draining\n",
         ] {
-            let length = socket.recv(&mut told).unwrap();
-            assert_eq!(std::str::from_utf8(&told[..length]).unwrap(), expected);
+            let length = socket.recv(&mut received).unwrap();
+            assert_eq!(std::str::from_utf8(&received[..length]).unwrap(), expected);
         }
     }
 }

@@ -162,12 +162,12 @@ async fn readyz_returns_the_reasons() {
 
 #[tokio::test]
 async fn no_answer_changes_the_direction_of_text() {
-    let said = "exe\u{202e}gpj.\u{200b}한";
-    let routes = Router::new().route("/api/v1/said", get(async move || axum::Json(said)));
+    let text = "exe\u{202e}gpj.\u{200b}한";
+    let routes = Router::new().route("/api/v1/said", get(async move || axum::Json(text)));
     let running = started(settings("127.0.0.1:0", None), routes).await;
     let answer = running.get("/api/v1/said", "").await;
     assert_eq!(body(&answer), r#""exe\u202egpj.\u200b한""#);
-    assert_eq!(serde_json::from_str::<String>(body(&answer)).unwrap(), said);
+    assert_eq!(serde_json::from_str::<String>(body(&answer)).unwrap(), text);
     running.ends().await;
 }
 
@@ -226,9 +226,9 @@ async fn on_loopback_changes_need_the_token_too() {
     let running = started(settings("127.0.0.1:0", Some("s3cret")), more()).await;
     let refused = running.ask(&submit("", "{}")).await;
     assert_eq!(status(&refused), "401");
-    let told: serde_json::Value = serde_json::from_str(body(&refused)).unwrap();
+    let reported: serde_json::Value = serde_json::from_str(body(&refused)).unwrap();
     assert!(
-        told["error"]
+        reported["error"]
             .as_str()
             .unwrap()
             .starts_with("a valid token is required"),

@@ -19,11 +19,11 @@ pub struct RecordHold {
     /// The catalog with the generations of the record at the start of the command.
     catalog: Arc<Catalog>,
     clock: Arc<dyn Clock>,
-    last: Mutex<LastLook>,
+    last: Mutex<LastCheck>,
 }
 
 /// The last read that found the catalog to be the recorded one.
-struct LastLook {
+struct LastCheck {
     version: Option<ETag>,
     /// Monotonic time of the start of the read; `None` before the first read.
     begun: Option<Duration>,
@@ -40,14 +40,14 @@ impl RecordHold {
             migrator,
             catalog,
             clock,
-            last: Mutex::new(LastLook {
+            last: Mutex::new(LastCheck {
                 version,
                 begun: None,
             }),
         }
     }
 
-    async fn look(&self) -> Result<bool, MigrationError> {
+    async fn check(&self) -> Result<bool, MigrationError> {
         let mut last = self.last.lock().await;
         let now = self.clock.monotonic();
         if last
@@ -81,7 +81,7 @@ impl RecordHold {
 #[async_trait]
 impl CatalogHold for RecordHold {
     async fn holds(&self) -> Result<bool, Unread> {
-        Ok(self.look().await?)
+        Ok(self.check().await?)
     }
 }
 

@@ -240,13 +240,13 @@ mod tests {
     async fn a_status_as_of_now_needs_a_read_that_begins_now() {
         let (lease, clock) = lease();
         advance(SECOND).await;
-        let asked = async {
+        let read = async {
             lease.read_requested().await;
             let sent = clock.monotonic();
             advance(SECOND).await;
             lease.confirm(sent);
         };
-        let (status, ()) = tokio::join!(lease.status_now(), asked);
+        let (status, ()) = tokio::join!(lease.status_now(), read);
         assert_eq!(status, CatalogStatus::Recorded);
     }
 

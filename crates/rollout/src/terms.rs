@@ -115,13 +115,13 @@ async fn wait_for_recorded(
             }
             Err(refusal) => refusal,
         };
-        let patience = match mode {
+        let longest = match mode {
             Mode::Forever => context.settings.migrate.outdated_exit_after,
             Mode::UntilIdle { .. } => return Err(refusal),
         };
         host.notice(Notice::Refused);
         let now = context.clock.monotonic();
-        let left = (*since.get_or_insert(now) + patience).saturating_sub(now);
+        let left = (*since.get_or_insert(now) + longest).saturating_sub(now);
         if left.is_zero() {
             return Err(CatalogNotRecorded(refusal).into());
         }
@@ -293,7 +293,7 @@ mod tests {
             up(&migrator(&self.world, &catalog(views))).await;
         }
 
-        fn say(&self, what: impl Into<String>) {
+        fn record(&self, what: impl Into<String>) {
             self.story.lock().unwrap().push_back(what.into());
             self.happened.notify_one();
         }
@@ -345,7 +345,7 @@ mod tests {
         }
 
         fn notice(&self, notice: Notice<'_>) {
-            self.say(format!("{notice:?}"));
+            self.record(format!("{notice:?}"));
         }
 
         async fn work(
@@ -354,9 +354,9 @@ mod tests {
             stop: &CancellationToken,
         ) -> anyhow::Result<RunReport> {
             let catalog = current.engine().catalog();
-            self.say(format!("{} views", catalog.views.len()));
+            self.record(format!("{} views", catalog.views.len()));
             stop.cancelled().await;
-            self.say("drained");
+            self.record("drained");
             Ok(RunReport::default())
         }
     }

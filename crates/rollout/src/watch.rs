@@ -32,7 +32,7 @@ impl RecordWatch<'_> {
                 () = wait => {}
                 () = lease.read_requested(), if pause == READ_INTERVAL => {}
             }
-            pause = match self.look().await {
+            pause = match self.check().await {
                 Ok(()) => READ_INTERVAL,
                 Err(error) => {
                     tracing::warn!(error = %cause::chain(&error), "could not read the recorded catalog: {}; jobs are not acknowledged until it can be read", cause::chain(&error));
@@ -42,7 +42,7 @@ impl RecordWatch<'_> {
         }
     }
 
-    pub async fn look(&self) -> Result<(), MigrationError> {
+    pub async fn check(&self) -> Result<(), MigrationError> {
         let lease = self.current.lease();
         if lease.newer().is_some() {
             return Ok(());

@@ -182,7 +182,7 @@ pub async fn certify(
     if !args.yes {
         require_terminal(&format!("{cost}. Add --yes to run without a terminal"))?;
         if !confirm(format_args!("On {place}, {cost}."), context, out).await? {
-            out.say("Nothing was sent.")?;
+            out.write_note("Nothing was sent.")?;
             return Ok(if context.stop.is_cancelled() {
                 Exit::Interrupted
             } else {
@@ -190,7 +190,7 @@ pub async fn certify(
             });
         }
     }
-    out.say(format_args!(
+    out.write_note(format_args!(
         "On {place}: {cost}. Everything is created under new names and deleted again."
     ))?;
     let began = context.clock.monotonic();
@@ -207,8 +207,8 @@ pub async fn certify(
     let left = clean(&patient, budgeted.created()).await;
     let Some((mut results, chaos)) = run.transpose()? else {
         left.iter()
-            .try_for_each(|name| out.complain(format_args!("not deleted: {name}")))?;
-        out.complain(if left.is_empty() {
+            .try_for_each(|name| out.write_error(format_args!("not deleted: {name}")))?;
+        out.write_error(if left.is_empty() {
             "Interrupted: nothing was certified. Everything that was created is deleted."
         } else {
             "Interrupted: nothing was certified. Delete what is listed above."
@@ -434,12 +434,12 @@ fn report(
         out.line(text)?;
     }
     for name in left {
-        out.complain(format_args!("not deleted: {name}"))?;
+        out.write_error(format_args!("not deleted: {name}"))?;
     }
     if is_open {
-        out.say("The budget was spent before the end.")?;
+        out.write_note("The budget was spent before the end.")?;
     }
-    out.say(format_args!(
+    out.write_note(format_args!(
         "{} requests, {} at list prices. The report is in {file}. Send it to the project with a note about the kind of account.",
         grouped(*requests),
         dollars.dollars()

@@ -103,7 +103,7 @@ pub fn list_examples(out: &mut Output) -> anyhow::Result<Exit> {
         .map(|example| [example.name.to_owned(), example.title().to_owned()])
         .collect();
     out.columns(["EXAMPLE", "SHOWS"], &rows)?;
-    out.say("\nevenkeel demo --guide EXAMPLE runs one")?;
+    out.write_note("\nevenkeel demo --guide EXAMPLE runs one")?;
     Ok(Exit::Done)
 }
 

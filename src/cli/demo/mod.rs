@@ -20,7 +20,7 @@ pub use args::DemoArgs;
 pub use guide::{GUIDE_EXAMPLES, GuideExample, list_examples, run_example};
 pub use stage::DemoStage;
 pub use steps::GuideStep;
-pub use story::tell;
+pub use story::run_story;
 
 /// Configuration of the demo, without the account.
 pub const CONFIGURATION: &str = include_str!("contoso.toml");

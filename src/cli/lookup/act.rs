@@ -110,14 +110,14 @@ impl LookupSummary {
         }
         let (heading, cells) = print::table(found);
         out.table(&heading, &cells)?;
-        out.say(format_args!(
+        out.write_note(format_args!(
             "{}: {}, {}",
             counted(self.rows as u64, "row"),
             self.query_class,
             counted(self.requests, "request")
         ))?;
         if let Some(token) = &self.continuation {
-            out.say(format_args!("There are more rows: --continue {token}"))?;
+            out.write_note(format_args!("There are more rows: --continue {token}"))?;
         }
         Ok(())
     }

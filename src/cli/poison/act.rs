@@ -71,7 +71,7 @@ async fn list(
             }
             // Ids without a message are reported one by one, so no general notice is needed.
             if found.is_empty() && hidden == 0 && !interrupted && selection.ids.is_empty() {
-                out.say(if selection.is_narrowed() {
+                out.write_note(if selection.is_narrowed() {
                     "No poisoned message matches."
                 } else {
                     "No poisoned messages."
@@ -90,9 +90,9 @@ fn ended<Q>(
     interrupted: bool,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    say_hidden(hidden, "shown", out)?;
+    report_hidden(hidden, "shown", out)?;
     if interrupted {
-        out.complain(format_args!(
+        out.write_error(format_args!(
             "Interrupted after {}; there are more.",
             counted(found.len() as u64, "message")
         ))?;
@@ -101,9 +101,9 @@ fn ended<Q>(
     Ok(missing(selection, found, out)?.unwrap_or(Exit::Done))
 }
 
-fn say_hidden(hidden: u64, done: &str, out: &mut Output) -> anyhow::Result<()> {
+fn report_hidden(hidden: u64, done: &str, out: &mut Output) -> anyhow::Result<()> {
     if hidden > 0 {
-        out.complain(format_args!(
+        out.write_error(format_args!(
             "{hidden} more {} hidden and {} not {done}: another command or operator holds them for up to two minutes",
             if hidden == 1 { "is" } else { "are" },
             if hidden == 1 { "was" } else { "were" },
@@ -161,13 +161,13 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
     let selection = &discard.selection;
     require_selection(selection, "discard")?;
     let filter = filter(selection, context)?;
-    let asked = if discard.yes {
+    let bounds = if discard.yes {
         None
     } else {
         confirmed(selection, context, out).await?
     };
-    if asked.is_none() && !discard.yes {
-        out.say("Nothing was discarded.")?;
+    if bounds.is_none() && !discard.yes {
+        out.write_note("Nothing was discarded.")?;
         return Ok(if context.stop.is_cancelled() {
             Exit::Interrupted
         } else {
@@ -177,9 +177,9 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
     // If no message of a queue matched, the question did not mention the queue, so nothing of it
     // may be discarded.
     let last = |name: &QueueName| {
-        asked
+        bounds
             .as_ref()
-            .map(|asked| asked.get(name).copied().unwrap_or(Timestamp::MIN))
+            .map(|bounds| bounds.get(name).copied().unwrap_or(Timestamp::MIN))
     };
     let filter_of = |name: &QueueName| PoisonFilter {
         until: last(name),
@@ -232,9 +232,9 @@ async fn confirmed(
 ) -> anyhow::Result<Option<BTreeMap<QueueName, Timestamp>>> {
     require_terminal("discarding cannot be undone. Add --yes to run without a terminal")?;
     let FoundMessages { entries, reach, .. } = find(selection, context).await?;
-    let asked = entries.is_empty()
+    let agreed = entries.is_empty()
         || confirm(question(entries.len() as u64, reach.hidden), context, out).await?;
-    Ok(asked.then_some(reach.last))
+    Ok(agreed.then_some(reach.last))
 }
 
 /// The confirmation question. It does not count hidden messages, but these may be visible again
@@ -272,8 +272,8 @@ fn report(
             printable(&entry.message.message_id),
             printable(reason)
         );
-        let start = out.aside_tone(Tone::Bad, format_args!("not {verb}"));
-        out.complain(format_args!("{start} {message}"))?;
+        let start = out.note_tone(Tone::Bad, format_args!("not {verb}"));
+        out.write_error(format_args!("{start} {message}"))?;
         if out.format() == Format::Json {
             out.value(&serde_json::json!({"message_id": entry.message.message_id, "queue": entry.message.queue, "error": reason}))?;
         }
@@ -287,14 +287,14 @@ fn report(
         }
     }
     let hidden: u64 = handled.iter().map(|handled| handled.hidden).sum();
-    say_hidden(hidden, verb, out)?;
+    report_hidden(hidden, verb, out)?;
     if hidden > 0 && out.format() == Format::Json {
         out.value(&serde_json::json!({"hidden": hidden}))?;
     }
     let since: u64 = handled.iter().map(|handled| handled.since).sum();
     if since > 0 {
         let came = counted(since, "message");
-        out.complain(format_args!(
+        out.write_error(format_args!(
             "{came} that also match arrived after the confirmation question and {was} not {verb}",
             was = if since == 1 { "was" } else { "were" }
         ))?;
@@ -308,7 +308,7 @@ fn report(
         .filter(|_| !context.stop.is_cancelled())
     {
         failed += 1;
-        out.complain(format_args!(
+        out.write_error(format_args!(
             "the rest of the queue was not read: {}",
             printable(reason)
         ))?;
@@ -317,7 +317,7 @@ fn report(
         return Err(error);
     }
     if context.stop.is_cancelled() {
-        out.complain(format_args!(
+        out.write_error(format_args!(
             "Interrupted: {} {verb}, the others are unchanged. The command can be repeated.",
             counted(done, "message")
         ))?;
@@ -325,7 +325,7 @@ fn report(
     }
     if done + failed == 0 && since == 0 && selection.ids.is_empty() {
         let seen = if hidden > 0 { " that is visible" } else { "" };
-        out.say(format_args!(
+        out.write_note(format_args!(
             "Nothing was {verb}: no poisoned message{seen} matches."
         ))?;
     }
@@ -468,7 +468,7 @@ fn unknown<'a>(selection: &'a Selector, entries: &[&PoisonEntry]) -> Vec<&'a str
 
 fn report_absent(absent: &[&str], out: &mut Output) -> anyhow::Result<()> {
     for id in absent {
-        out.complain(format_args!(
+        out.write_error(format_args!(
             "no poisoned message has the id {}",
             printable(id)
         ))?;

@@ -290,7 +290,7 @@ pub async fn stress(
             plan.account
         );
         if !confirm(question, context, out).await? {
-            out.say("Nothing was sent.")?;
+            out.write_note("Nothing was sent.")?;
             return Ok(if context.stop.is_cancelled() {
                 Exit::Interrupted
             } else {
@@ -308,7 +308,7 @@ pub async fn stress(
         return Ok(Exit::Interrupted);
     };
     let table = TableName::new(format!("EvenkeelScratch{}", Uuid::new_v4().simple()))?;
-    out.say(format_args!(
+    out.write_note(format_args!(
         "Loading the scratch table {table} of account {}: {cost}.",
         plan.account
     ))?;
@@ -333,7 +333,7 @@ pub async fn stress(
     let measured = measured?;
     dropped?;
     let Some(results) = measured else {
-        out.complain("Interrupted: there is no result. The scratch table is deleted.")?;
+        out.write_error("Interrupted: there is no result. The scratch table is deleted.")?;
         return Ok(Exit::Interrupted);
     };
     report(
@@ -495,13 +495,13 @@ fn report(
     if let Some(text) = compared {
         out.line(text)?;
     }
-    out.say(format_args!(
+    out.write_note(format_args!(
         "{} transactions, {} at list prices; the scratch table is deleted.",
         grouped(billed.requests()),
         billed.dollars().dollars()
     ))?;
     if let Some(file) = &args.chart {
-        out.say(format_args!("The chart is in {}.", file.display()))?;
+        out.write_note(format_args!("The chart is in {}.", file.display()))?;
     }
     Ok(())
 }

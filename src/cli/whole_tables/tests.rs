@@ -121,8 +121,8 @@ impl Stage {
     }
 
     fn out(&self, format: Format) -> Output {
-        let [out, aside] = self.texts.clone().map(Box::new);
-        Output::to(out, aside, format).showing(ProgressDisplay::Lines)
+        let [out, notes] = self.texts.clone().map(Box::new);
+        Output::to(out, notes, format).showing(ProgressDisplay::Lines)
     }
 
     fn interrupt_at(&self, operation: u64) {
@@ -204,7 +204,7 @@ async fn an_interrupted_backfill_reports_its_progress_and_how_to_continue() {
     let stage = Stage::new().await;
     stage.interrupt_at(1_000);
     assert_eq!(stage.backfill(Format::Text).await, Exit::Interrupted);
-    let [out, aside] = stage.texts();
+    let [out, notes] = stage.texts();
     let done: u64 = out
         .strip_prefix("Employees: ")
         .and_then(|rest| rest.split(' ').next())
@@ -214,13 +214,13 @@ async fn an_interrupted_backfill_reports_its_progress_and_how_to_continue() {
     assert!((1..PRIMARIES).contains(&done), "{out}");
     assert!(out.contains(" deleted, then interrupted"), "{out}");
     assert!(
-        aside.contains("To continue: `evenkeel backfill --table Employees`"),
-        "{aside}"
+        notes.contains("To continue: `evenkeel backfill --table Employees`"),
+        "{notes}"
     );
-    let first = aside.lines().next().unwrap();
+    let first = notes.lines().next().unwrap();
     assert!(
         first.starts_with("Employees: ") && first.ends_with(" primaries, 1 s"),
-        "progress appears within two seconds: {aside}"
+        "progress appears within two seconds: {notes}"
     );
 }
 
@@ -229,7 +229,7 @@ async fn an_interrupted_audit_reports_its_progress_and_how_to_continue() {
     let stage = Stage::new().await;
     stage.interrupt_at(600);
     assert_eq!(stage.audit(Format::Json).await, Exit::Interrupted);
-    let [out, aside] = stage.texts();
+    let [out, notes] = stage.texts();
     let summary: serde_json::Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
     assert_eq!(summary["interrupted"], true, "{summary}");
     assert!(
@@ -237,8 +237,8 @@ async fn an_interrupted_audit_reports_its_progress_and_how_to_continue() {
         "{summary}"
     );
     assert!(
-        aside.contains("To continue: `evenkeel audit --table Employees`"),
-        "{aside}"
+        notes.contains("To continue: `evenkeel audit --table Employees`"),
+        "{notes}"
     );
 }
 
@@ -249,14 +249,14 @@ async fn progress_shows_the_total_of_the_last_audit() {
     assert_eq!(stage.audit(Format::Text).await, Exit::Done);
     let before = stage.texts()[1].len();
     assert_eq!(stage.backfill(Format::Text).await, Exit::Done);
-    let [out, aside] = stage.texts();
+    let [out, notes] = stage.texts();
     assert!(
-        aside[before..].contains(" of about 400 primaries, "),
-        "{aside}"
+        notes[before..].contains(" of about 400 primaries, "),
+        "{notes}"
     );
     assert!(
-        !out.contains("interrupted") && !aside.contains("To continue"),
-        "{out}{aside}"
+        !out.contains("interrupted") && !notes.contains("To continue"),
+        "{out}{notes}"
     );
 }
 
@@ -381,11 +381,11 @@ async fn items_of_a_retired_view_are_unknown_if_its_tables_cannot_be_walked() {
         )
         .await
         .unwrap();
-        let [_, aside] = stage.texts();
+        let [_, notes] = stage.texts();
         assert_eq!(
-            (ended, aside.contains(text), aside.contains(nothing)),
+            (ended, notes.contains(text), notes.contains(nothing)),
             (exit, true, exit == Exit::Done),
-            "{account}: {aside}"
+            "{account}: {notes}"
         );
     }
 }

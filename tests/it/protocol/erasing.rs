@@ -555,7 +555,7 @@ async fn nothing_of_an_erased_entity_remains_except_what_its_erasure_reports() {
         lab.wait(Duration::from_mins(12));
         let told = erased(&lab).await;
         lab.do_queued().await;
-        assert!(told.second_looks.is_some(), "{story}");
+        assert!(told.rechecks_until.is_some(), "{story}");
         let values: u64 = told.left.values().filter_map(|left| left.values).sum();
         let is_value = |place: &str| {
             place.starts_with("large/")

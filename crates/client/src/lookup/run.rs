@@ -244,10 +244,10 @@ impl Lookup<'_> {
                 .await?
             }
             Form::Lists {
-                members: Members::Contributions(figures),
+                members: Members::Contributions(measures),
                 ..
             } if plan.ranges.iter().any(KeyRange::is_bucket) => {
-                self.over_buckets(view, &plan, figures).await?
+                self.over_buckets(view, &plan, measures).await?
             }
             _ => self.read(&plan, view).await?,
         };
@@ -267,7 +267,7 @@ impl Lookup<'_> {
             mut inside,
             ..
         } = self.start_positions(plan.ranges.len())?;
-        let (asked, top) = (self.account_ranges(plan)?, self.top as usize);
+        let (ranges, top) = (self.account_ranges(plan)?, self.top as usize);
         let reading = ReadContext {
             target: LookupTarget::View(view),
             table: &plan.table,
@@ -277,7 +277,9 @@ impl Lookup<'_> {
             condition: None,
         };
         let failed = |error| ClientError::store(format!("could not read {}", plan.table))(error);
-        let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
+        let mut merge = Merge::start(&reading, &ranges, from)
+            .await
+            .map_err(failed)?;
         let (mut rows, mut rest) = (Vec::new(), None);
         while rows.len() < top && rest.is_none() {
             let Some((list, _)) = merge.next(&reading).await.map_err(failed)? else {
@@ -322,10 +324,10 @@ impl Lookup<'_> {
         &self,
         view: &View,
         plan: &LookupPlan,
-        figures: &BTreeMap<String, AggregateFunction>,
+        measures: &BTreeMap<String, AggregateFunction>,
     ) -> Result<LookupResult, ClientError> {
         let from = self.start_positions(plan.ranges.len())?.ranges;
-        let (asked, top) = (self.account_ranges(plan)?, self.top as usize);
+        let (ranges, top) = (self.account_ranges(plan)?, self.top as usize);
         let reading = ReadContext {
             target: LookupTarget::View(view),
             table: &plan.table,
@@ -335,14 +337,16 @@ impl Lookup<'_> {
             condition: None,
         };
         let failed = |error| ClientError::store(format!("could not read {}", plan.table))(error);
-        let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
+        let mut merge = Merge::start(&reading, &ranges, from)
+            .await
+            .map_err(failed)?;
         let (mut groups, mut rest): (Vec<Row>, _) = (Vec::new(), None);
         while let Some((row, range)) = merge.next(&reading).await.map_err(failed)? {
             let Some(key) = range.without_buckets(&row.entity.key) else {
                 continue;
             };
             if let Some(group) = groups.last_mut().filter(|group| group.entity.key == key) {
-                group.entity = added(figures, &group.entity, &row.entity);
+                group.entity = added(measures, &group.entity, &row.entity);
                 continue;
             }
             if groups.len() == top {
@@ -350,7 +354,7 @@ impl Lookup<'_> {
                 break;
             }
             groups.push(Row {
-                entity: added(figures, &Entity::new(key), &row.entity),
+                entity: added(measures, &Entity::new(key), &row.entity),
                 ..row
             });
         }
@@ -417,13 +421,15 @@ impl Lookup<'_> {
             pages: PAGES,
             condition,
         };
-        let (from, asked, top) = (
+        let (from, ranges, top) = (
             self.start_positions(plan.ranges.len())?.ranges,
             self.account_ranges(&plan)?,
             self.top as usize,
         );
         let failed = |error| ClientError::store(format!("could not read {}", plan.table))(error);
-        let mut merge = Merge::start(&reading, &asked, from).await.map_err(failed)?;
+        let mut merge = Merge::start(&reading, &ranges, from)
+            .await
+            .map_err(failed)?;
         let (mut rows, mut requests) = (Vec::new(), 0);
         for _ in 0..PAGES {
             let most = top - rows.len();
@@ -573,7 +579,7 @@ impl Lookup<'_> {
     /// Reads the ranges of a view's plan.
     async fn read(&self, plan: &LookupPlan, view: &View) -> Result<LookupResult, ClientError> {
         let from = self.start_positions(plan.ranges.len())?.ranges;
-        let asked = self.account_ranges(plan)?;
+        let ranges = self.account_ranges(plan)?;
         let condition = self.condition.as_ref();
         let reading = ReadContext {
             target: LookupTarget::View(view),
@@ -583,7 +589,7 @@ impl Lookup<'_> {
             pages: PAGES,
             condition,
         };
-        let found = merge::read(&reading, &asked, from, self.top).await;
+        let found = merge::read(&reading, &ranges, from, self.top).await;
         let found = found.map_err(ClientError::store(format!("could not read {}", plan.table)))?;
         let continuation = found
             .positions
@@ -694,16 +700,20 @@ fn texts(
 }
 
 /// Combines the measures of one bucket of a group with those of its other buckets.
-fn added(figures: &BTreeMap<String, AggregateFunction>, group: &Entity, bucket: &Entity) -> Entity {
-    let over = |(name, figure): (&String, &AggregateFunction)| {
+fn added(
+    measures: &BTreeMap<String, AggregateFunction>,
+    group: &Entity,
+    bucket: &Entity,
+) -> Entity {
+    let over = |(name, measure): (&String, &AggregateFunction)| {
         let values = [group, bucket]
             .into_iter()
             .filter_map(|entity| entity.get(name).cloned());
-        Some((name.clone(), figure.combine(values)?))
+        Some((name.clone(), measure.combine(values)?))
     };
     Entity {
         key: group.key.clone(),
-        properties: figures.iter().filter_map(over).collect(),
+        properties: measures.iter().filter_map(over).collect(),
     }
 }
 

@@ -313,9 +313,10 @@ async fn several_accounts_are_merged_in_order_without_misplaced_rows() {
         );
     }
     let point = plan("LastName=K000");
-    let asked: Vec<&AccountName> = point.ranges.iter().map(|range| &range.account).collect();
+    let point_accounts: Vec<&AccountName> =
+        point.ranges.iter().map(|range| &range.account).collect();
     assert_eq!(
-        asked,
+        point_accounts,
         [&target
             .at(&evenkeel_model::Key::new("K000").unwrap())
             .account],

@@ -44,7 +44,7 @@ pub struct Erasure {
     /// request of an earlier, interrupted job may still bring back a row that points to them.
     pub left: BTreeMap<Primary, ValuesLeft>,
     /// Time until which footprints and rechecks contain the key of the entity, and keys that views made of its values.
-    pub second_looks: Option<Timestamp>,
+    pub rechecks_until: Option<Timestamp>,
     pub skipped: Option<String>,
     pub summary: Summary,
 }
@@ -183,7 +183,7 @@ pub(crate) async fn erase(
         erasure.removed.entry(source.account).or_default().data_keys += 1;
     }
     erasure.summary = changes.take();
-    erasure.second_looks = rechecks_until(&cx.env, &seen, erasure.until());
+    erasure.rechecks_until = rechecks_until(&cx.env, &seen, erasure.until());
     Ok(())
 }
 

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_parsed_from_their_own_text() {
+    fn measures_are_parsed_from_their_own_text() {
         for text in ["count()", "sum(Salary)", "min(Hired)", "max(Hired)"] {
             assert_eq!(text.parse::<AggregateFunction>().unwrap().to_string(), text);
         }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_computed_from_contributions() {
+    fn measures_are_computed_from_contributions() {
         let moment = EdmDateTime::parse("2026-11-20T15:00:00Z").unwrap();
         let entity = Entity::new(EntityKey::new("Sales", "7").unwrap())
             .with("Age", 42)
@@ -266,34 +266,34 @@ mod tests {
             member(&["Age=i-2", "Big=i1"]),
             member(&[]),
         ];
-        let figure = |text: &str| {
+        let measure = |text: &str| {
             text.parse::<AggregateFunction>()
                 .unwrap()
                 .of(members.iter())
         };
-        assert_eq!(figure("count()"), Some(3_i64.into()));
-        assert_eq!(figure("sum(Age)"), Some(40_i64.into()));
-        assert_eq!(figure("sum(Salary)"), Some(1.5.into()));
+        assert_eq!(measure("count()"), Some(3_i64.into()));
+        assert_eq!(measure("sum(Age)"), Some(40_i64.into()));
+        assert_eq!(measure("sum(Salary)"), Some(1.5.into()));
         assert_eq!(
-            figure("sum(Big)"),
+            measure("sum(Big)"),
             Some(9_223_372_036_854_775_808.0.into()),
             "what no Int64 holds is a Double"
         );
-        assert_eq!(figure("sum(Nothing)"), Some(0_i64.into()));
+        assert_eq!(measure("sum(Nothing)"), Some(0_i64.into()));
         assert_eq!(
-            (figure("min(Age)"), figure("max(Age)")),
+            (measure("min(Age)"), measure("max(Age)")),
             (Some((-2_i64).into()), Some(42_i64.into()))
         );
         assert_eq!(
-            (figure("min(Hired)"), figure("max(Nothing)")),
+            (measure("min(Hired)"), measure("max(Nothing)")),
             (Some(moment.into()), None)
         );
     }
 
     #[test]
-    fn figures_of_groups_combine_into_those_of_all() {
-        let over = |figure: &str, groups: &[EdmValue]| {
-            figure
+    fn measures_of_groups_combine_into_those_of_all() {
+        let over = |measure: &str, groups: &[EdmValue]| {
+            measure
                 .parse::<AggregateFunction>()
                 .unwrap()
                 .combine(groups.iter().cloned())
@@ -331,13 +331,13 @@ mod tests {
             [2, 1, 0],
         ] {
             let members = order.map(|at| member(&[texts[at]]));
-            let figure = |text: &str| {
+            let measure = |text: &str| {
                 text.parse::<AggregateFunction>()
                     .unwrap()
                     .of(members.iter())
             };
             assert_eq!(
-                (figure("min(Age)"), figure("max(Age)")),
+                (measure("min(Age)"), measure("max(Age)")),
                 (Some(1.0.into()), Some(5_i64.into())),
                 "{order:?}"
             );
@@ -350,7 +350,7 @@ mod tests {
         for order in [[0, 1], [1, 0]] {
             let members =
                 order.map(|at| member(&[["Age=d9007199254740992.0", "Age=i9007199254740993"][at]]));
-            let figure = |text: &str| {
+            let measure = |text: &str| {
                 text.parse::<AggregateFunction>()
                     .unwrap()
                     .of(members.iter())
@@ -360,7 +360,7 @@ mod tests {
                 9_007_199_254_740_993_i64.into(),
             );
             assert_eq!(
-                (figure("min(Age)"), figure("max(Age)")),
+                (measure("min(Age)"), measure("max(Age)")),
                 (Some(least), Some(greatest)),
                 "{order:?}"
             );

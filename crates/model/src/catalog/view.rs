@@ -273,7 +273,7 @@ mod tests {
             types: BTreeMap::from([("name".to_owned(), ColumnType::Text(Some(80)))]),
             ..documents.clone()
         };
-        let figures = Aggregate {
+        let aggregate = Aggregate {
             target: target.clone(),
             partition_key: partition_key.clone(),
             row_key: row_key.clone(),
@@ -314,7 +314,7 @@ mod tests {
             ViewKind::SearchIndex(SearchIndex(documents.clone())),
             ViewKind::WebhookEvents(WebhookEvents(documents)),
             ViewKind::SqlTable(SqlTable(typed)),
-            ViewKind::Aggregate(figures),
+            ViewKind::Aggregate(aggregate),
             ViewKind::LargeEntity(values),
         ]
     }
@@ -342,10 +342,10 @@ mod tests {
                     (view.properties(), view.kind_name())
                 );
                 // The definition has `last_writer` only for kinds that can have conflicts.
-                let told = definition.to_string().contains("last_writer");
+                let has_last_writer = definition.to_string().contains("last_writer");
                 assert_eq!(
                     again.on_conflict,
-                    if told {
+                    if has_last_writer {
                         on_conflict
                     } else {
                         OnConflict::Reject
@@ -407,15 +407,15 @@ mod tests {
             index.to_string(),
             r#"{"kind":"secondary_index","partition_key":"p_{PartitionKey}","row_key":"{Email|lower}","select":["Email"],"source":"main/employees","table":"main/target","when":"exists(Email)"}"#
         );
-        let told = |from: &Definition, to: &Definition| {
+        let changes = |from: &Definition, to: &Definition| {
             from.changes(to)
                 .iter()
                 .map(ToString::to_string)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(told(&index, &index), Vec::<String>::new());
+        assert_eq!(changes(&index, &index), Vec::<String>::new());
         assert_eq!(
-            told(&index, &set),
+            changes(&index, &set),
             [
                 r#"kind: "secondary_index" -> "denormalize""#,
                 r#"select: ["Email"] -> nothing"#,

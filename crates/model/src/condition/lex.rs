@@ -21,7 +21,7 @@ pub(super) enum Lexeme {
     Operator(Comparison),
     Sign(char),
     /// The end of the text.
-    End,
+    EndOfText,
 }
 
 impl fmt::Display for Lexeme {
@@ -35,7 +35,7 @@ impl fmt::Display for Lexeme {
             Self::Value(_) => f.write_str("a number"),
             Self::Operator(_) => f.write_str("an operator"),
             Self::Sign(sign) => write!(f, "'{sign}'"),
-            Self::End => f.write_str("the end"),
+            Self::EndOfText => f.write_str("the end"),
         }
     }
 }
@@ -91,7 +91,7 @@ impl Lexer<'_> {
         self.at = self.text.len() - rest.len();
         let start = self.at;
         let Some(first) = rest.chars().next() else {
-            return Ok((Lexeme::End, start..start));
+            return Ok((Lexeme::EndOfText, start..start));
         };
         let token = match first {
             '(' | ')' | '[' | ']' | ',' => {

@@ -77,7 +77,7 @@ impl Condition {
             depth: 0,
         };
         let root = parser.any()?;
-        if parser.token != Lexeme::End {
+        if parser.token != Lexeme::EndOfText {
             return parser.expected("\"and\", \"or\" or the end");
         }
         Ok(Self {
@@ -241,7 +241,7 @@ impl ConditionParser<'_> {
                     values,
                 })
             }
-            Lexeme::Word(_) | Lexeme::Value(_) | Lexeme::Sign(_) | Lexeme::End => {
+            Lexeme::Word(_) | Lexeme::Value(_) | Lexeme::Sign(_) | Lexeme::EndOfText => {
                 self.expected("one of == != < <= > >= in")
             }
         }
@@ -306,7 +306,7 @@ impl ConditionParser<'_> {
             }
             Lexeme::Word(word) if nearest(word, ["true", "false"]).is_some() => self.expected("true or false"),
             Lexeme::Word(word) => self.expected(&format!("{what}; write texts in double quotes: \"{word}\"")),
-            Lexeme::Value(_) | Lexeme::Operator(_) | Lexeme::Sign(_) | Lexeme::End => {
+            Lexeme::Value(_) | Lexeme::Operator(_) | Lexeme::Sign(_) | Lexeme::EndOfText => {
                 self.expected(&format!("{what}, such as \"text\", 42, true, datetime'…' or guid'…'"))
             }
         }

@@ -39,12 +39,12 @@ mod tests {
             let Value::Object(object) = message else {
                 panic!("no object")
             };
-            let said = decode_request(object).unwrap_err().to_string();
+            let error = decode_request(object).unwrap_err().to_string();
             assert!(
-                said.contains("\"keys_ref\"")
-                    && said.contains("submit --pack")
-                    && said.contains("backfill"),
-                "{said}"
+                error.contains("\"keys_ref\"")
+                    && error.contains("submit --pack")
+                    && error.contains("backfill"),
+                "{error}"
             );
         }
     }

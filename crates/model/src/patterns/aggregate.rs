@@ -13,16 +13,16 @@ use crate::{EdmValue, Member, limits};
 
 pub(super) fn contribution(
     context: &ViewContext<'_>,
-    figures: &BTreeMap<String, AggregateFunction>,
+    measures: &BTreeMap<String, AggregateFunction>,
 ) -> Result<Member, Box<DeriveError>> {
     let mut texts = vec![
         context.primary.key.pk.as_str().to_owned(),
         context.primary.key.rk.as_str().to_owned(),
     ];
-    for property in aggregated_properties(figures) {
-        let summed = figures
+    for property in aggregated_properties(measures) {
+        let summed = measures
             .values()
-            .any(|figure| *figure == AggregateFunction::Sum(property.to_owned()));
+            .any(|measure| *measure == AggregateFunction::Sum(property.to_owned()));
         let value = match context.entity.get(property) {
             Some(EdmValue::DateTime(_)) if summed => Err("Edm.DateTime"),
             _ => encode_contribution(context.entity, property),
@@ -62,7 +62,7 @@ mod tests {
             table: TableName::new("Staff").unwrap(),
         };
         let property = |number: usize| format!("{}{number:03}", "P".repeat(60));
-        let figures = |count: usize| -> BTreeMap<String, AggregateFunction> {
+        let measures = |count: usize| -> BTreeMap<String, AggregateFunction> {
             (0..count)
                 .map(|number| {
                     (
@@ -76,7 +76,7 @@ mod tests {
             target: source.clone().into(),
             partition_key: Template::parse("group").unwrap(),
             row_key: Template::parse("{PartitionKey}").unwrap(),
-            set: figures(80),
+            set: measures(80),
         });
         let primary = Primary {
             table: source.table.clone(),
@@ -97,8 +97,8 @@ mod tests {
             primary: &primary,
             entity: &entity,
         };
-        assert!(contribution(&context, &figures(50)).is_ok());
-        let error = contribution(&context, &figures(80)).unwrap_err();
+        assert!(contribution(&context, &measures(50)).is_ok());
+        let error = contribution(&context, &measures(80)).unwrap_err();
         assert!(
             matches!(*error, DeriveError::LongContribution { units, .. } if units > limits::CONTRIBUTION_UTF16_UNITS),
             "{error}"

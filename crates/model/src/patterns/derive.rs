@@ -410,8 +410,8 @@ impl ViewContext<'_> {
                     Members::Rendered { templates, .. } => {
                         index_entity::membership(self, templates)?
                     }
-                    Members::Contributions(figures) => {
-                        Some(aggregate::contribution(self, figures)?)
+                    Members::Contributions(measures) => {
+                        Some(aggregate::contribution(self, measures)?)
                     }
                 };
                 Ok(member.map(|member| (Some(Part::Member(member)), Content::Member)))

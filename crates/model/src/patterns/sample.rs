@@ -364,15 +364,15 @@ mod tests {
                 "none of 1,000 Orders has `Totla`; did you mean `Total`?",
             ),
         ];
-        for (wrong, said) in cases {
+        for (wrong, expected) in cases {
             let changed = sample(Some(&good), Some(&wrong), &primaries);
             assert!(
-                changed.loss && changed.to_string().contains(said),
+                changed.loss && changed.to_string().contains(expected),
                 "{changed}"
             );
             let added = sample(None, Some(&wrong), &primaries);
             assert!(
-                !added.loss && added.is_suspect() && added.to_string().contains(said),
+                !added.loss && added.is_suspect() && added.to_string().contains(expected),
                 "{added}"
             );
         }
@@ -393,21 +393,25 @@ mod tests {
             }
         };
         let primaries: Vec<Entity> = (0..8).map(ended).collect();
-        let said =
+        let reported =
             |text: &str| unmet("Sessions", &Condition::parse(text).unwrap(), &primaries).join("; ");
         assert_eq!(
-            said("Endde < datetime'2021-01-01T00:00:00Z'"),
+            reported("Endde < datetime'2021-01-01T00:00:00Z'"),
             "none of 8 Sessions has `Endde`; did you mean `Ended`?"
         );
         let unlike = "`Ended` is Edm.Int64 in 2 and Edm.String in 2 of 8 Sessions: it cannot be compared with Edm.DateTime";
-        assert_eq!(said("not (Ended > datetime'2021-01-01T00:00:00Z')"), unlike);
         assert_eq!(
-            said("Total in [5, 5.5] and exists(Ended) and PartitionKey == \"c\""),
+            reported("not (Ended > datetime'2021-01-01T00:00:00Z')"),
+            unlike
+        );
+        assert_eq!(
+            reported("Total in [5, 5.5] and exists(Ended) and PartitionKey == \"c\""),
             "",
             "numbers compare, whatever their type"
         );
         assert!(
-            said("startsWith(Total, \"5\")").contains("`Total` is Edm.Int32 in 8 of 8 Sessions")
+            reported("startsWith(Total, \"5\")")
+                .contains("`Total` is Edm.Int32 in 8 of 8 Sessions")
         );
         assert_eq!(
             unmet("Sessions", &Condition::parse("Endde == 1").unwrap(), &[]),

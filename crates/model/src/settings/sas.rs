@@ -89,9 +89,9 @@ impl SasGrant {
         let beyond = |part| SasRefusal::Beyond(part, self.name.clone());
         let meaningless = |part| Err(SasRefusal::Meaningless(part, self.name.clone()));
         let mut permissions = self.permissions.clone();
-        let asks_for_rows = request.rows != SasRows::default();
+        let has_row_range = request.rows != SasRows::default();
         let target = match &self.target {
-            SasTarget::Blob(..) | SasTarget::Queue(_) if asks_for_rows => {
+            SasTarget::Blob(..) | SasTarget::Queue(_) if has_row_range => {
                 return meaningless("--pk");
             }
             SasTarget::Table(..) | SasTarget::Queue(_) if request.blob.is_some() => {
@@ -293,17 +293,20 @@ mod tests {
     fn requests_narrow_blobs_and_validity_but_not_missing_parts() {
         let blob = |name: &str| Some(BlobName::new(name).unwrap());
         let container = |name| grant(SasTarget::Blob(ContainerName::new("large").unwrap(), name));
-        let ask = |blob| SasRequest {
+        let request = |blob| SasRequest {
             blob,
             ..SasRequest::default()
         };
         assert!(matches!(
-            container(None).narrowed(&ask(blob("a"))).unwrap().target,
+            container(None)
+                .narrowed(&request(blob("a")))
+                .unwrap()
+                .target,
             SasTarget::Blob(_, Some(_))
         ));
-        assert!(container(blob("a")).narrowed(&ask(blob("a"))).is_ok());
+        assert!(container(blob("a")).narrowed(&request(blob("a"))).is_ok());
         assert!(matches!(
-            container(blob("a")).narrowed(&ask(blob("b"))),
+            container(blob("a")).narrowed(&request(blob("b"))),
             Err(SasRefusal::Beyond("--blob", _))
         ));
         let with = |permissions: &str| SasGrant {
@@ -311,18 +314,21 @@ mod tests {
             ..container(None)
         };
         assert_eq!(
-            with("rl").narrowed(&ask(blob("a"))).unwrap().permissions,
+            with("rl")
+                .narrowed(&request(blob("a")))
+                .unwrap()
+                .permissions,
             "r",
             "a blob is not listed"
         );
         assert!(matches!(
-            with("l").narrowed(&ask(blob("a"))),
+            with("l").narrowed(&request(blob("a"))),
             Err(SasRefusal::Meaningless("--blob", _))
         ));
-        assert_eq!(with("l").narrowed(&ask(None)).unwrap().permissions, "l");
+        assert_eq!(with("l").narrowed(&request(None)).unwrap().permissions, "l");
         let queue = grant(SasTarget::Queue(QueueName::new("jobs").unwrap()));
         assert!(matches!(
-            queue.narrowed(&ask(blob("a"))),
+            queue.narrowed(&request(blob("a"))),
             Err(SasRefusal::Meaningless("--blob", _))
         ));
         let by_row = SasRequest {

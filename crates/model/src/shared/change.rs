@@ -250,31 +250,31 @@ fn change_properties(
         (Edit::Put { .. }, _) if there.is_none() && Owner::of(entity).is_some() => {
             Ok(ChangeOutcome::Lost)
         }
-        (Edit::Put { over, token: new }, Some(said))
+        (Edit::Put { over, token: new }, Some(properties))
             if over.as_ref() == token
                 && there
                     .as_ref()
-                    .is_none_or(|there| said.may_replace(&there.primary)) =>
+                    .is_none_or(|there| properties.may_replace(&there.primary)) =>
         {
             if let Some(there) = &there {
                 there.remove(site, entity, view)?;
             }
-            let names = said.values.keys().cloned().collect();
+            let names = properties.values.keys().cloned().collect();
             OwnedProperties {
-                primary: said.primary.clone(),
+                primary: properties.primary.clone(),
                 token: new.clone(),
                 names,
                 by_claim: false,
             }
-            .write(entity, view, &said.values);
+            .write(entity, view, &properties.values);
             Ok(ChangeOutcome::Done)
         }
-        (Edit::Drop(at), says) => match &there {
+        (Edit::Drop(at), properties) => match &there {
             Some(owned)
                 if owned.token == *at
-                    && says
+                    && properties
                         .as_ref()
-                        .is_none_or(|said| said.may_replace(&owned.primary)) =>
+                        .is_none_or(|properties| properties.may_replace(&owned.primary)) =>
             {
                 owned.remove(site, entity, view)?;
                 Ok(ChangeOutcome::Done)
@@ -579,7 +579,7 @@ mod tests {
             partition_key: Template::parse("p").unwrap(),
             row_key: Template::parse("{PartitionKey}").unwrap(),
             set: set
-                .map(|(name, figure)| (name.to_owned(), figure.parse().unwrap()))
+                .map(|(name, measure)| (name.to_owned(), measure.parse().unwrap()))
                 .into(),
         });
         let view = View {
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_computed_from_the_present_members() {
+    fn measures_are_computed_from_the_present_members() {
         let put = |rk, salary, token| PartChange {
             address: contribution(rk, salary),
             write: Edit::Put {
@@ -627,10 +627,10 @@ mod tests {
         )
         .unwrap();
         let entity = entity_of(becomes);
-        let figure = |entity: &Entity, name: &str| entity.get(name).cloned();
-        assert_eq!(figure(&entity, "Headcount"), Some(3_i64.into()));
+        let measure = |entity: &Entity, name: &str| entity.get(name).cloned();
+        assert_eq!(measure(&entity, "Headcount"), Some(3_i64.into()));
         assert_eq!(
-            (figure(&entity, "Payroll"), figure(&entity, "Least")),
+            (measure(&entity, "Payroll"), measure(&entity, "Least")),
             (Some(120_i64.into()), Some(20_i64.into()))
         );
 
@@ -644,12 +644,12 @@ mod tests {
             let (becomes, _) = change(&catalog, &site(), Some(&entity), &changes).unwrap();
             let entity = entity_of(becomes);
             assert_eq!(
-                figure(&entity, "Headcount"),
+                measure(&entity, "Headcount"),
                 Some(1_i64.into()),
                 "also where the view is gone"
             );
             assert_eq!(
-                (figure(&entity, "Payroll"), figure(&entity, "Least")),
+                (measure(&entity, "Payroll"), measure(&entity, "Least")),
                 (Some(0_i64.into()), None)
             );
         }
@@ -670,7 +670,7 @@ mod tests {
         }
     }
 
-    fn says(rk: &str, values: &[(&str, &str)]) -> PropertyChange {
+    fn property_change(rk: &str, values: &[(&str, &str)]) -> PropertyChange {
         let values = values
             .iter()
             .map(|(name, value)| ((*name).to_owned(), EdmValue::from(*value)))
@@ -696,7 +696,7 @@ mod tests {
         PartChange {
             address: owned(name),
             write,
-            properties: Some(says(rk, values)),
+            properties: Some(property_change(rk, values)),
         }
     }
 
@@ -787,14 +787,14 @@ mod tests {
         );
         let by_eve = |from: Option<&str>| {
             let change = set("manager", "8", Some(1), 2, &[("ManagerName", "Eve")]);
-            let said = PropertyChange {
+            let properties = PropertyChange {
                 evicts: from.map(employee),
-                ..says("8", &[("ManagerName", "Eve")])
+                ..property_change("8", &[("ManagerName", "Eve")])
             };
             changed(
                 Some(&stored),
                 &[PartChange {
-                    properties: Some(said),
+                    properties: Some(properties),
                     ..change
                 }],
             )

@@ -24,7 +24,7 @@ const LIST: &str = "ek_list";
 const MEMBERS: &str = "ek_members";
 /// The property with the claims on a partition.
 const CLAIMS: &str = "Claims";
-const FIGURES: &str = "ek_figures";
+const MEASURES: &str = "ek_figures";
 
 /// The members of a list and their tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,22 +66,22 @@ pub(super) struct Description {
     /// The property with the members.
     property: String,
     /// The figures computed from the members.
-    pub(super) figures: BTreeMap<String, AggregateFunction>,
+    pub(super) measures: BTreeMap<String, AggregateFunction>,
 }
 
 impl Description {
     /// The description by a view; `None` if the view makes no lists.
     pub(super) fn of(view: &View) -> Option<Self> {
         let source = view.source.table.clone();
-        let (property, figures) = match view.form() {
+        let (property, measures) = match view.form() {
             Form::Lists {
                 members: Members::Rendered { property, .. },
                 ..
             } => (property, BTreeMap::new()),
             Form::Lists {
-                members: Members::Contributions(figures),
+                members: Members::Contributions(measures),
                 ..
-            } => (MEMBERS, figures.clone()),
+            } => (MEMBERS, measures.clone()),
             Form::Claims(_) => (CLAIMS, BTreeMap::new()),
             Form::Copies { .. }
             | Form::Properties { .. }
@@ -92,7 +92,7 @@ impl Description {
         Some(Self {
             source,
             property: property.to_owned(),
-            figures,
+            measures,
         })
     }
 
@@ -116,18 +116,18 @@ impl Description {
     /// The description in the list itself.
     pub(super) fn read(entity: &Entity) -> Option<Self> {
         let [source]: [TableName; 1] = serde_json::from_str(entity.text(SOURCE_PROPERTY)?).ok()?;
-        let figures: BTreeMap<String, String> = match entity.text(FIGURES) {
+        let measures: BTreeMap<String, String> = match entity.text(MEASURES) {
             None => BTreeMap::new(),
             Some(text) => serde_json::from_str(text).ok()?,
         };
-        let figures = figures
+        let measures = measures
             .into_iter()
-            .map(|(name, figure)| Some((name, figure.parse().ok()?)))
+            .map(|(name, measure)| Some((name, measure.parse().ok()?)))
             .collect::<Option<_>>()?;
         Some(Self {
             source,
             property: entity.text(LIST)?.to_owned(),
-            figures,
+            measures,
         })
     }
 }
@@ -196,25 +196,25 @@ impl List {
         if let Some(before) = Description::read(&entity) {
             pieces::remove(&mut entity.properties, &before.property);
             before
-                .figures
+                .measures
                 .keys()
                 .for_each(|name| drop(entity.properties.remove(name)));
-            entity.properties.remove(FIGURES);
+            entity.properties.remove(MEASURES);
         }
         pieces::remove(&mut entity.properties, TOKENS);
-        let figures = description
-            .figures
+        let measures = description
+            .measures
             .iter()
-            .filter_map(|(name, figure)| Some((name.clone(), figure.of(self.members.keys())?)));
-        entity.properties.extend(figures);
-        if !description.figures.is_empty() {
+            .filter_map(|(name, measure)| Some((name.clone(), measure.of(self.members.keys())?)));
+        entity.properties.extend(measures);
+        if !description.measures.is_empty() {
             let texts: BTreeMap<&String, String> = description
-                .figures
+                .measures
                 .iter()
-                .map(|(name, figure)| (name, figure.to_string()))
+                .map(|(name, measure)| (name, measure.to_string()))
                 .collect();
             // Serialising texts cannot fail.
-            entity = entity.with(FIGURES, serde_json::to_string(&texts).unwrap_or_default());
+            entity = entity.with(MEASURES, serde_json::to_string(&texts).unwrap_or_default());
         }
         pieces::write(
             &mut entity.properties,

@@ -348,7 +348,7 @@ fn many_fields_of_one_property_are_checked_quickly() {
 
 #[test]
 fn two_keys_determine_a_text_by_its_parts_or_by_a_known_prefix() {
-    let tell = |keys: [&str; 2], apart: Distinction, beginning: Option<&str>| {
+    let determine = |keys: [&str; 2], apart: Distinction, beginning: Option<&str>| {
         let keys = keys.map(|key| Template::parse_key_of_event(key).unwrap());
         keys_determine(&[&keys[0], &keys[1]], "subject", apart, beginning)
     };
@@ -455,7 +455,7 @@ fn two_keys_determine_a_text_by_its_parts_or_by_a_known_prefix() {
         (["{id}", "{subject}"], Distinction::Texts, None, true),
     ] {
         assert_eq!(
-            tell(keys, apart, beginning),
+            determine(keys, apart, beginning),
             expected,
             "{keys:?} {apart:?} {beginning:?}"
         );

@@ -46,7 +46,7 @@ impl JobBatcher {
         actor: Actor,
     ) -> Answer {
         let sender = Sender { api, queue };
-        let asked = self.0.ask(
+        let sending = self.0.ask(
             queue.cloned(),
             BatchedJob {
                 text: text.to_owned(),
@@ -54,7 +54,7 @@ impl JobBatcher {
             },
             &sender,
         );
-        let Ok(answer) = timeout(TIMEOUT, asked).await else {
+        let Ok(answer) = timeout(TIMEOUT, sending).await else {
             return Err(maybe_sent());
         };
         answer.unwrap_or_else(|| {

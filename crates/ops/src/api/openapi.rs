@@ -86,7 +86,7 @@ fn change<T: 'static>(
 }
 
 impl ApiOperation {
-    fn asked(self, parameters: &'static [(&'static str, &'static str)]) -> Self {
+    fn with_parameters(self, parameters: &'static [(&'static str, &'static str)]) -> Self {
         Self { parameters, ..self }
     }
 
@@ -123,7 +123,7 @@ fn operations() -> Vec<ApiOperation> {
             list::<QueueSlot>,
             "The last hour of one queue, or of all job queues together, in slots of 10 s",
         )
-        .asked(&[("queue", "the queue or shard; all job queues if absent")]),
+        .with_parameters(&[("queue", "the queue or shard; all job queues if absent")]),
         read(
             "/storage",
             "storage",
@@ -147,15 +147,15 @@ fn operations() -> Vec<ApiOperation> {
         ),
         read("/costs", "costs", status::costs, one::<Costs>, "Estimated cost of the requests"),
         read("/views", "views", status::views, list::<ViewNow>, "Views in alphabetical order, 100 per page")
-            .asked(&[("after", "the last name of the previous page")]),
-        read("/jobs", "jobs", jobs::jobs, list::<JobRecord>, "Recent jobs, the newest first; the last 1,000 are kept").asked(&[
+            .with_parameters(&[("after", "the last name of the previous page")]),
+        read("/jobs", "jobs", jobs::jobs, list::<JobRecord>, "Recent jobs, the newest first; the last 1,000 are kept").with_parameters(&[
             ("key", "part of the table, PartitionKey, RowKey, message id or client's id; case-insensitive"),
             ("outcome", "done, skipped, retried, poisoned or lost"),
             ("before", "the number of the last job of the previous page"),
             ("number", "only the job with this number, with all of its recorded keys"),
             ("top", "maximum number of jobs, up to 1000; 100 if absent"),
         ]),
-        read("/poison", "poison", poison::list, one::<PoisonList>, "The front of the poison queues").asked(&[
+        read("/poison", "poison", poison::list, one::<PoisonList>, "The front of the poison queues").with_parameters(&[
             ("queue", "the queue as configured"),
             ("reason", "exhausted, permanent, undecodable, expired or foreign"),
             ("cause", "the cause, as shown in a message"),
@@ -167,7 +167,7 @@ fn operations() -> Vec<ApiOperation> {
             ("before", "poisoned before this time (RFC 3339), or longer ago than this duration (2h)"),
         ]),
         read("/entities/{table}", "entity_by_query", entity::by_query, one::<EntityReport>, "One entity, with its key as query parameters, which can be empty")
-            .asked(&[("pk", "the PartitionKey"), ("rk", "the RowKey")]),
+            .with_parameters(&[("pk", "the PartitionKey"), ("rk", "the RowKey")]),
         read(
             "/entities/{table}/{pk}/{rk}",
             "entity",
@@ -182,7 +182,7 @@ fn operations() -> Vec<ApiOperation> {
             one::<InStepReport>,
             "Whether everything derived from one entity is in step with a version of it, or a later one",
         )
-        .asked(&[
+        .with_parameters(&[
             ("etag", "the version, as the store returned it for the write; the present one if absent"),
             ("wait", "how long to wait, at most 20s; 0s if absent"),
         ]),
@@ -228,7 +228,7 @@ fn operations() -> Vec<ApiOperation> {
             submit::answer,
             "Checks and sends a job, an array of jobs, or one job per line; after 503 they may have been sent",
         )
-        .asked(&[
+        .with_parameters(&[
             ("queue", "the queue as configured; the first that accepts the job if absent"),
             ("pack", "maximum number of jobs per message, if they differ only in their primary: 1 to 1000; 100 if absent"),
         ])

@@ -97,20 +97,20 @@ impl Guard {
     }
 
     /// Decides whether a request is allowed, and returns its holder.
-    fn admits(&self, asked: RequestFacts<'_>) -> Result<Admitted<'_>, AccessRefusal> {
+    fn admits(&self, facts: RequestFacts<'_>) -> Result<Admitted<'_>, AccessRefusal> {
         let RequestFacts {
             method,
             headers,
             peer,
             ..
-        } = asked;
+        } = facts;
         let needed = if matches!(*method, Method::GET | Method::HEAD) {
             HttpRole::Read
         } else {
             HttpRole::Operate
         };
         let reads = needed == HttpRole::Read;
-        let closed = match self.open(asked) {
+        let closed = match self.open(facts) {
             // A token may still give more rights.
             Ok(()) if reads => {
                 return Ok(bearer_token(headers)
@@ -163,19 +163,19 @@ impl Guard {
     }
 
     /// Whether a request may read without a token. The error is the reason why not.
-    fn open(&self, asked: RequestFacts<'_>) -> Result<(), AccessRefusal> {
+    fn open(&self, facts: RequestFacts<'_>) -> Result<(), AccessRefusal> {
         if !self.loopback || !self.open_reads {
             return Err(AccessRefusal::WrongToken);
         }
-        if !origin::names_this_machine(asked.headers) {
+        if !origin::names_this_machine(facts.headers) {
             return Err(AccessRefusal::ForeignName);
         }
-        if origin::is_proxied(asked.version, asked.headers) {
+        if origin::is_proxied(facts.version, facts.headers) {
             return Err(AccessRefusal::Proxied);
         }
         // A page of another site cannot read the answer, but could measure how long it takes and so find out which keys
         // exist.
-        if origin::origin(asked.headers) == RequestOrigin::Other {
+        if origin::origin(facts.headers) == RequestOrigin::Other {
             return Err(AccessRefusal::OtherSite);
         }
         Ok(())
@@ -285,19 +285,19 @@ pub(super) async fn check(
         return next.run(request).await;
     }
     let peer = *request.extensions().get::<Peer>().unwrap_or(&Peer::NOBODY);
-    let asked = RequestFacts {
+    let facts = RequestFacts {
         method: request.method(),
         version: request.version(),
         headers: request.headers(),
         peer: peer.0,
     };
-    match guard.admits(asked) {
+    match guard.admits(facts) {
         Ok(holder) => {
             let signed_in = guard
                 .session(request.headers())
                 .is_some_and(|holder| holder.role == HttpRole::Operate);
             let contents =
-                holder.is_some_and(|holder| holder.contents) || guard.open(asked).is_ok();
+                holder.is_some_and(|holder| holder.contents) || guard.open(facts).is_ok();
             let actor = Actor::of(
                 peer,
                 holder.map(|holder| Arc::clone(&holder.name)),
@@ -500,7 +500,7 @@ mod tests {
             .sessions
             .begin(digest("s3cret"), guard.clock.monotonic());
         let cookie = ("cookie", cookie.split(';').next().unwrap());
-        let asked = |site: &'static str, mode: &'static str, dest: &'static str| {
+        let fetch_headers = |site: &'static str, mode: &'static str, dest: &'static str| {
             [
                 ("host", "localhost:9464"),
                 ("sec-fetch-site", site),
@@ -510,9 +510,9 @@ mod tests {
         };
         let lets = |pairs: &[(&'static str, &str)]| guard.lets(&Method::GET, &headers(pairs), PEER);
         for foreign in [
-            asked("cross-site", "no-cors", "image"),
-            asked("same-site", "cors", "empty"),
-            asked("cross-site", "navigate", "iframe"),
+            fetch_headers("cross-site", "no-cors", "image"),
+            fetch_headers("same-site", "cors", "empty"),
+            fetch_headers("cross-site", "navigate", "iframe"),
         ] {
             assert_eq!(lets(&foreign), Err(AccessRefusal::OtherSite), "{foreign:?}");
             assert_eq!(
@@ -527,13 +527,19 @@ mod tests {
             );
         }
         for own in [
-            asked("same-origin", "cors", "empty"),
-            asked("cross-site", "navigate", "document"),
-            asked("none", "navigate", "document"),
+            fetch_headers("same-origin", "cors", "empty"),
+            fetch_headers("cross-site", "navigate", "document"),
+            fetch_headers("none", "navigate", "document"),
         ] {
             assert_eq!(lets(&own), Ok(()), "{own:?}");
         }
-        let link = headers(&[&asked("cross-site", "navigate", "document")[..], &[cookie]].concat());
+        let link = headers(
+            &[
+                &fetch_headers("cross-site", "navigate", "document")[..],
+                &[cookie],
+            ]
+            .concat(),
+        );
         assert_eq!(
             guard.lets(&Method::POST, &link, PEER),
             Err(AccessRefusal::OtherSite),
@@ -595,9 +601,9 @@ mod tests {
             guard.lets(&Method::POST, &foreign, PEER),
             Err(AccessRefusal::OtherSite)
         );
-        let unsaid = headers(&[("host", "localhost:1"), ("cookie", cookie)]);
+        let without_origin = headers(&[("host", "localhost:1"), ("cookie", cookie)]);
         assert_eq!(
-            guard.lets(&Method::POST, &unsaid, PEER),
+            guard.lets(&Method::POST, &without_origin, PEER),
             Err(AccessRefusal::OtherSite),
             "a browser says where it comes from"
         );
@@ -684,9 +690,9 @@ mod tests {
         let [direct, closed] =
             &[true, false].map(|open| with("127.0.0.1:9464", Some("s3cret"), None, open));
         for header in proxied {
-            let asked = headers(&[("host", "127.0.0.1:9464"), header]);
+            let sent = headers(&[("host", "127.0.0.1:9464"), header]);
             assert_eq!(
-                direct.lets(&Method::GET, &asked, PEER),
+                direct.lets(&Method::GET, &sent, PEER),
                 Err(AccessRefusal::Proxied),
                 "{header:?}"
             );

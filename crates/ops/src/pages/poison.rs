@@ -93,7 +93,7 @@ impl PoisonQuery {
 #[derive(Template)]
 #[template(path = "poison.html")]
 struct PoisonPage {
-    asked: PoisonQuery,
+    query: PoisonQuery,
     queues: Vec<String>,
     poison: PoisonList,
     /// Value that acknowledges the new messages.
@@ -103,12 +103,12 @@ struct PoisonPage {
 
 pub(super) async fn page(
     State(api): State<Api>,
-    Query(asked): Query<PoisonQuery>,
+    Query(query): Query<PoisonQuery>,
     Extension(context): Extension<PageContext>,
 ) -> Response {
     let shown = FilterQuery {
-        queue: Some(asked.queue.clone()),
-        criteria: asked.criteria.clone(),
+        queue: Some(query.queue.clone()),
+        criteria: query.criteria.clone(),
     };
     let queues = api
         .ops_state
@@ -120,7 +120,7 @@ pub(super) async fn page(
     let drawn = async {
         let poison = front(&api, &shown, context.visitor).await?;
         let body = PoisonPage {
-            asked,
+            query,
             queues,
             poison,
             news: api.ops_state.poison_news(),
@@ -158,12 +158,12 @@ impl PoisonedMessage {
 
     /// Returns the field `of`, the PartitionKey and the RowKey, if the body has them.
     fn key(&self, of: &str) -> Option<[&str; 3]> {
-        let said = |name: &str| self.body.get(name)?.as_str();
+        let text = |name: &str| self.body.get(name)?.as_str();
         let inner = |name: &str| self.body.get("entity")?.get(name)?.as_str();
         Some([
-            said(of)?,
-            said("pk").or_else(|| inner("PartitionKey"))?,
-            said("rk").or_else(|| inner("RowKey"))?,
+            text(of)?,
+            text("pk").or_else(|| inner("PartitionKey"))?,
+            text("rk").or_else(|| inner("RowKey"))?,
         ])
     }
 }

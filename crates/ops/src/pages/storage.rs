@@ -27,14 +27,13 @@ struct StoragePage {
 
 impl StoragePage {
     fn of(ops_state: &OpsState, names: PartitionNames) -> Self {
-        let asked: Vec<_> = ops_state
+        let used: Vec<_> = ops_state
             .storage()
             .into_iter()
             .filter(|service| service.requests > 0)
             .collect();
         let known = |hour: &StorageHour| {
-            asked
-                .iter()
+            used.iter()
                 .any(|now| now.account == hour.account && now.service == hour.service)
         };
         let hours = ops_state

@@ -21,7 +21,7 @@ pub(super) struct SystemQuery {
 #[derive(Template)]
 #[template(path = "system.html")]
 struct SystemPage {
-    said: bool,
+    level_changed: bool,
     status: Status,
     level: String,
     /// Key, value and origin.
@@ -42,7 +42,7 @@ pub(super) async fn page(
     let config = api.config();
     let values = config["values"].as_array().into_iter().flatten();
     let body = SystemPage {
-        said: !before.log.is_empty(),
+        level_changed: !before.log.is_empty(),
         status: status_of(&api.ops_state, names(context.visitor)),
         level: api.log.filter(),
         values: values

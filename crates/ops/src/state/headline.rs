@@ -187,13 +187,13 @@ fn poisoned(new: u64, acknowledged: u64) -> Option<Note> {
 
 /// Returns the drift found by the last audits, unless a backfill has repaired it since.
 fn drifted(inputs: &HeadlineInputs) -> Vec<Note> {
-    let told = |view: &&DriftedView| {
+    let acknowledged = |view: &&DriftedView| {
         inputs
             .acknowledged
             .drift
             .is_some_and(|until| view.audited <= until)
     };
-    let (old, new): (Vec<_>, Vec<_>) = inputs.drift.iter().partition(told);
+    let (old, new): (Vec<_>, Vec<_>) = inputs.drift.iter().partition(acknowledged);
     let text = |views: &[&DriftedView]| {
         let items: u64 = views.iter().map(|view| view.items).sum();
         let noun = if items == 1 { "item" } else { "items" };
@@ -473,13 +473,13 @@ mod tests {
 
     #[test]
     fn acknowledged_poison_is_a_note_and_not_the_headline() {
-        let told = |new, acknowledged| {
+        let with_poison = |new, acknowledged| {
             headline(&HeadlineInputs {
                 poisoned: (new, acknowledged),
                 ..calm()
             })
         };
-        let new = told(3, 0);
+        let new = with_poison(3, 0);
         assert_eq!(
             (new.state, new.text.as_str(), new.acknowledge.as_deref()),
             (
@@ -488,14 +488,14 @@ mod tests {
                 Some("poison:3")
             )
         );
-        assert_eq!(told(1, 0).text, "1 poisoned message");
-        let known = told(0, 3);
+        assert_eq!(with_poison(1, 0).text, "1 poisoned message");
+        let known = with_poison(0, 3);
         assert_eq!(
             (known.state, known.text.as_str(), known.acknowledge),
             (HealthState::Acknowledged, "Nothing new", None)
         );
         assert_eq!(texts(&known.notes), ["3 poisoned messages, acknowledged"]);
-        assert_eq!(told(1, 3).text, "1 new poisoned message, 4 in all");
+        assert_eq!(with_poison(1, 3).text, "1 new poisoned message, 4 in all");
         let busy = headline(&HeadlineInputs {
             jobs: Some(2),
             poisoned: (0, 3),
@@ -640,9 +640,9 @@ mod tests {
     #[test]
     fn a_replaced_worker_is_news_for_ten_minutes() {
         let gone = [("a", 0, Some("c"))];
-        let told = missing(200, &gone, Acknowledgements::default());
+        let shown = missing(200, &gone, Acknowledgements::default());
         assert_eq!(
-            (told.state, told.text.as_str()),
+            (shown.state, shown.text.as_str()),
             (
                 HealthState::Attention,
                 "A worker was replaced: a was lost 3 min ago and replaced by c"
@@ -670,16 +670,17 @@ mod tests {
             account: AccountName::main(),
             table: "ByEmail".parse().unwrap(),
         };
-        let told = headline(&HeadlineInputs {
+        let shown = headline(&HeadlineInputs {
             reasons: vec![gone],
             ..calm()
         });
-        assert_eq!(told.state, HealthState::Stuck);
+        assert_eq!(shown.state, HealthState::Stuck);
         assert!(
-            told.text
+            shown
+                .text
                 .starts_with("Stuck: the table ByEmail of the account main does not exist"),
             "{}",
-            told.text
+            shown.text
         );
     }
 

@@ -124,7 +124,7 @@ impl House {
         }))
     }
 
-    async fn look(&self, current: &CurrentCatalog) {
+    async fn check(&self, current: &CurrentCatalog) {
         let (migrator, rng) = (
             migrator(&self.world, current.engine().catalog()),
             SeededRng::new(1),
@@ -135,7 +135,7 @@ impl House {
             clock: self.clock.as_ref(),
             rng: &rng,
         };
-        watch.look().await.unwrap();
+        watch.check().await.unwrap();
     }
 
     /// Records the first catalog with one more view.
@@ -230,7 +230,7 @@ impl House {
         let watching = async {
             loop {
                 current.lease().read_requested().await;
-                self.look(current).await;
+                self.check(current).await;
             }
         };
         tokio::select! {
@@ -378,11 +378,11 @@ async fn the_next_pass_of_the_newer_catalog_writes_rows_that_the_older_one_does_
         } else {
             newer.execute(&sync, &house.delivery(1)).await.unwrap();
         }
-        let says = house
+        let mails = house
             .of_all("Bykey", |entity| entity.text("Mail").unwrap().to_owned())
             .await;
         assert_eq!(
-            says,
+            mails,
             BTreeSet::from(["second".to_owned()]),
             "backfilled: {backfilled}"
         );
@@ -421,12 +421,12 @@ async fn jobs_about_whole_tables_wait_for_older_workers_and_do_not_run_on_them()
     // If a record was made before the job was sent, the worker knows of it before the job begins,
     // however fresh its lease is.
     tokio::time::advance(Duration::from_secs(1)).await;
-    let looked = async {
+    let revoked = async {
         current.lease().read_requested().await;
         current.lease().revoke(3);
     };
     let delivery = house.delivery(1);
-    let (ended, ()) = tokio::join!(current.execute(&backfill, &delivery), looked);
+    let (ended, ()) = tokio::join!(current.execute(&backfill, &delivery), revoked);
     assert_eq!(ended.unwrap_err().class, FailureClass::OutdatedCatalog);
 }
 
@@ -528,14 +528,14 @@ async fn a_recreated_record_with_the_same_number_is_recognised() {
         );
     };
     lost().await;
-    house.look(&current).await;
+    house.check(&current).await;
     assert_eq!(current.lease().newer(), None, "nothing is recorded");
     for (views, newer) in [
         ([("name", "{Name}")], None),
         ([("mail", "{Mail}")], Some(1)),
     ] {
         assert_eq!(house.recorded(&catalog(&views)).await.record.generation, 1);
-        house.look(&current).await;
+        house.check(&current).await;
         assert_eq!(current.lease().newer(), newer, "{views:?} are recorded");
         lost().await;
     }
@@ -552,7 +552,7 @@ async fn a_record_at_later_generations_needs_another_worker_and_one_at_earlier_o
     // Between two reads of the record, the view is removed and restored.
     house.recorded(&catalog(&one)).await;
     let back = house.recorded(&catalog(&both)).await;
-    house.look(&before).await;
+    house.check(&before).await;
     assert_eq!(before.lease().newer(), Some(back.record.generation));
     let declared = catalog(&both);
     let after = CurrentCatalog::begin(
@@ -575,7 +575,7 @@ async fn a_record_at_later_generations_needs_another_worker_and_one_at_earlier_o
     let tables = house.world.account().tables;
     assert!(tables.delete_table(&migrations).await.unwrap());
     let anew = house.recorded(&declared).await;
-    house.look(&after).await;
+    house.check(&after).await;
     assert_eq!(after.lease().newer(), None);
     assert_eq!(
         after.lease().time_until_older_workers_end(),
@@ -701,7 +701,7 @@ impl Clock for Ahead {
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_catalog_cannot_be_confirmed_is_withheld_and_frees_its_slot() {
     let backfill = work(&json!({"op": "backfill", "table": "Employees"}));
-    for (job, engine_asks) in [
+    for (job, engine_checks) in [
         (put("1", "new"), true),
         (put("1", "new"), false),
         (backfill, true),
@@ -715,7 +715,7 @@ async fn a_run_whose_catalog_cannot_be_confirmed_is_withheld_and_frees_its_slot(
         let declared = catalog(&[("name", "{Name}")]);
         let on_record = house.recorded(&declared).await;
         let current = house.current(&on_record, &declared, &clock);
-        if !engine_asks {
+        if !engine_checks {
             // If the primary is in step already, the pass does not check the lease.
             current.execute(&job, &house.delivery(1)).await.unwrap();
         }

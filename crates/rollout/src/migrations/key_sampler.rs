@@ -257,12 +257,12 @@ mod tests {
         };
         let first = read(&all);
         let mut spread = KeySampler::after(&first[0], first.last().unwrap());
-        let (mut places, mut asked) = (vec![first[0].clone()], 0);
-        while asked < questions && places.len() < 20 {
+        let (mut places, mut reads) = (vec![first[0].clone()], 0);
+        while reads < questions && places.len() < 20 {
             let Some((range, question)) = spread.next_range() else {
                 break;
             };
-            asked += 1;
+            reads += 1;
             let found = read(&range);
             spread.record(
                 question,
@@ -273,7 +273,7 @@ mod tests {
             places.extend(found.first().cloned());
         }
         places.sort();
-        (places, asked)
+        (places, reads)
     }
 
     /// Returns the longest run of keys without one of these keys, in percent of all keys.
@@ -331,16 +331,16 @@ mod tests {
             ),
         ];
         for (what, keys, most) in cases {
-            let (places, asked) = places(&keys, 45);
+            let (places, reads) = places(&keys, 45);
             assert!(
                 places.len() >= 14,
-                "{what}: {} places after {asked} questions",
+                "{what}: {} places after {reads} questions",
                 places.len()
             );
             let gap = longest_gap(&keys, &places);
             assert!(
                 gap <= most,
-                "{what}: a gap of {gap}%, {asked} questions: {places:?}"
+                "{what}: a gap of {gap}%, {reads} questions: {places:?}"
             );
         }
     }

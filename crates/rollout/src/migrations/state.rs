@@ -50,7 +50,10 @@ pub struct AppliedMigration {
 }
 
 /// Reads the state of every account that is needed.
-pub(super) async fn look(stores: &Stores, needs: &Needs) -> Result<StoreState, MigrationError> {
+pub(super) async fn read_state(
+    stores: &Stores,
+    needs: &Needs,
+) -> Result<StoreState, MigrationError> {
     let mut state = StoreState::default();
     let record = rows::table()?;
     for name in needs.accounts() {

@@ -259,14 +259,14 @@ impl Migrator {
             targets.extend(rows.target.tables());
             keys.extend(items(&view, primaries));
         }
-        let looks: Vec<_> = spread(&keys)
+        let checks: Vec<_> = spread(&keys)
             .into_iter()
             .map(|item| self.is_foreign(item))
             .collect();
-        let checked = looks.len() as u64;
-        let looks: Vec<Result<Option<(TableName, String)>, MigrationError>> =
-            stream::iter(looks).buffered(AT_ONCE).collect().await;
-        let taken: Vec<_> = looks
+        let checked = checks.len() as u64;
+        let checks: Vec<Result<Option<(TableName, String)>, MigrationError>> =
+            stream::iter(checks).buffered(AT_ONCE).collect().await;
+        let taken: Vec<_> = checks
             .into_iter()
             .filter_map(Result::transpose)
             .collect::<Result<_, _>>()?;

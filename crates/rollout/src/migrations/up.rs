@@ -94,7 +94,7 @@ impl Migrator {
 
     /// Returns the applied migrations and the pending changes. Sends only reads.
     pub async fn status(&self) -> Result<MigrationStatus, MigrationError> {
-        let state = state::look(&self.stores, &self.needs).await?;
+        let state = state::read_state(&self.stores, &self.needs).await?;
         let pending = plan::plan(
             &self.migrations,
             &self.needs,
@@ -195,7 +195,7 @@ impl Migrator {
         let mut unconfirmed: Vec<ViewChange> = Vec::new();
         let mut sampled = None;
         for _ in 0..ROUNDS {
-            let state = state::look(&self.stores, &self.needs).await?;
+            let state = state::read_state(&self.stores, &self.needs).await?;
             // These views were recorded after all: the answer was lost, or another process recorded
             // them.
             let recorded = unconfirmed

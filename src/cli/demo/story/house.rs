@@ -18,7 +18,7 @@ const PORTRAIT_BYTES: usize = 200_000;
 impl Story<'_> {
     pub(super) async fn portrait(&mut self) -> anyhow::Result<()> {
         self.begin("A portrait of Jun Cao")?;
-        self.tell("A picture of 200 KB fits neither into a property nor into a message. It is uploaded to a staging blob, and the row points to its final blob.")?;
+        self.narrate("A picture of 200 KB fits neither into a property nor into a message. It is uploaded to a staging blob, and the row points to its final blob.")?;
         let job = |staged: &str| {
             json!({"op": "put", "table": "Portraits", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "000101", "Painter": "Ada"},
                 "blobs": {"Picture": {"blob": format!("{}/{staged}", large::STAGING)}}})
@@ -58,7 +58,7 @@ impl Story<'_> {
 
     pub(super) async fn papers(&mut self) -> anyhow::Result<()> {
         self.begin("Several kinds of papers in one table")?;
-        self.tell("One table holds invoices and contracts, distinguished by their row keys. Old ones are archived in a container or a folder.")?;
+        self.narrate("One table holds invoices and contracts, distinguished by their row keys. Old ones are archived in a container or a folder.")?;
         let papers = [
             json!({"PartitionKey": "northwind", "RowKey": "INVOICE_7", "Due": "2026-12-01T00:00:00Z", "Due@odata.type": "Edm.DateTime", "Paid": false}),
             json!({"PartitionKey": "northwind", "RowKey": "CONTRACT_1", "Type": "Contract", "Subject": "Tea"}),
@@ -102,7 +102,7 @@ impl Story<'_> {
 
     pub(super) async fn doors(&mut self) -> anyhow::Result<()> {
         self.begin("Doors open and close")?;
-        self.tell("The latest event is the first row of its partition. Old events become lines of a log, one blob per hour.")?;
+        self.narrate("The latest event is the first row of its partition. Old events become lines of a log, one blob per hour.")?;
         for (number, minute) in [5, 20, 45].into_iter().enumerate() {
             let entity = json!({"PartitionKey": "north", "RowKey": format!("{number:04}"), "Door": "main",
                 "At": format!("2026-11-20T15:{minute:02}:00Z"), "At@odata.type": "Edm.DateTime"});
@@ -135,7 +135,7 @@ impl Story<'_> {
 
     pub(super) async fn meter(&mut self) -> anyhow::Result<()> {
         self.begin("A meter is read every hour")?;
-        self.tell(
+        self.narrate(
             "One entity per day, one property per hour: 24 put jobs with mode merge, in any order.",
         )?;
         for hour in (0..24).rev() {
@@ -159,7 +159,7 @@ impl Story<'_> {
 
     pub(super) async fn visitors(&mut self) -> anyhow::Result<()> {
         self.begin("Old visits are deleted with their table")?;
-        self.tell(
+        self.narrate(
             "The table of each day is created in advance, with the table of its view. When they expire, each is dropped by one request, however many rows it has.",
         )?;
         let today = self.stage.now().to_zoned(TimeZone::UTC).date();

@@ -17,7 +17,7 @@ use evenkeel_model::{EdmValue, EntityKey, body};
 use evenkeel_storage::MessageText;
 
 /// Runs all chapters. Returns [`Exit::Failed`] if a check fails.
-pub async fn tell(stage: &DemoStage, out: &mut Output) -> anyhow::Result<Exit> {
+pub async fn run_story(stage: &DemoStage, out: &mut Output) -> anyhow::Result<Exit> {
     let mut story = Story {
         stage,
         out,
@@ -60,7 +60,7 @@ struct Story<'a> {
 impl Story<'_> {
     async fn inventory(&mut self) -> anyhow::Result<()> {
         self.begin("Taking stock")?;
-        self.tell("Every primary is read, its derived rows are computed again, and they are compared with the rows that exist.")?;
+        self.narrate("Every primary is read, its derived rows are computed again, and they are compared with the rows that exist.")?;
         let findings = verify(&self.stage.stores, &self.stage.catalog).await?;
         self.check(
             format_args!(
@@ -129,7 +129,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn tell(&mut self, text: impl Display) -> anyhow::Result<()> {
+    fn narrate(&mut self, text: impl Display) -> anyhow::Result<()> {
         if self.out.format() == Format::Text {
             self.out.line(format_args!("    {text}"))?;
         }
@@ -168,7 +168,7 @@ impl Story<'_> {
             Tone::Faint,
             format_args!("{}: {}", words("reason"), words("error")),
         );
-        self.tell(quoted)
+        self.narrate(quoted)
     }
 
     fn check(&mut self, what: impl Display, holds: bool) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ use evenkeel_model::{ETag, Entity, EntityKey, odata};
 impl Story<'_> {
     pub(super) async fn hires(&mut self) -> anyhow::Result<()> {
         self.begin("Six people are hired")?;
-        self.tell(
+        self.narrate(
             "Six put jobs go on the queue. Each writes an employee and the rows derived from it.",
         )?;
         for department in ["Marketing", "Sales"] {
@@ -60,7 +60,7 @@ impl Story<'_> {
 
     pub(super) async fn repeats(&mut self) -> anyhow::Result<()> {
         self.begin("Every message is delivered three more times, in another order")?;
-        self.tell("A queue delivers at least once. A sync job names only the entity; a worker compares the entity with its copies.")?;
+        self.narrate("A queue delivers at least once. A sync job names only the entity; a worker compares the entity with its copies.")?;
         let before = self.versions().await?;
         for _ in 0..3 {
             for person in people::founders().iter().rev() {
@@ -77,7 +77,7 @@ impl Story<'_> {
 
     pub(super) async fn rename(&mut self) -> anyhow::Result<()> {
         self.begin("Maria Anders is now Maria Larsson")?;
-        self.tell("The application changes its own table, as it always did, and puts a sync job on the queue.")?;
+        self.narrate("The application changes its own table, as it always did, and puts a sync job on the queue.")?;
         let maria = EntityKey::new("Sales", "000103")?;
         self.stage
             .change(Entity::new(maria.clone()).with("LastName", "Larsson"))
@@ -92,7 +92,9 @@ impl Story<'_> {
 
     pub(super) async fn new_address(&mut self) -> anyhow::Result<()> {
         self.begin("Ken Kwok gets another address")?;
-        self.tell("A put job with mode merge: only the address is named, everything else stays.")?;
+        self.narrate(
+            "A put job with mode merge: only the address is named, everything else stays.",
+        )?;
         let job = json!({"op": "put", "table": "Employees", "mode": "merge",
             "entity": {"PartitionKey": "Sales", "RowKey": "000102", "Email": "ken@contoso.com"}});
         self.stage.send(&job).await?;
@@ -111,7 +113,7 @@ impl Story<'_> {
 
     pub(super) async fn leaves(&mut self) -> anyhow::Result<()> {
         self.begin("Donna Wells leaves")?;
-        self.tell("An archive job copies her entity, deletes the original if it still has the copied ETag, and deletes the rows derived from it.")?;
+        self.narrate("An archive job copies her entity, deletes the original if it still has the copied ETag, and deletes the rows derived from it.")?;
         self.stage.send(&json!({"op": "archive", "archive": "former_employees", "pk": "Marketing", "rk": "000202"})).await?;
         self.stage.settled().await?;
         self.present("FormerEmployees", "Marketing", "000202")
@@ -144,7 +146,7 @@ impl Story<'_> {
 
     pub(super) async fn comes_back(&mut self) -> anyhow::Result<()> {
         self.begin("Donna Wells comes back")?;
-        self.tell("A restore job brings her entity back, and everything derived from it.")?;
+        self.narrate("A restore job brings her entity back, and everything derived from it.")?;
         self.stage.send(&json!({"op": "restore", "archive": "former_employees", "pk": "Marketing", "rk": "000202"})).await?;
         self.stage.settled().await?;
         self.absent("FormerEmployees", "Marketing", "000202")
@@ -161,7 +163,7 @@ impl Story<'_> {
 
     pub(super) async fn taken_address(&mut self) -> anyhow::Result<()> {
         self.begin("Jim Cao is hired with the address of Jun Cao")?;
-        self.tell("An address is a key that only one person can have. The job goes to the poison queue, and its error names the owner.")?;
+        self.narrate("An address is a key that only one person can have. The job goes to the poison queue, and its error names the owner.")?;
         self.stage.send(&people::namesake().hire()).await?;
         self.stage.settled().await?;
         let poison = self.poison("hire-000302").await?;
@@ -198,7 +200,7 @@ impl Story<'_> {
 
     pub(super) async fn transfer(&mut self) -> anyhow::Result<()> {
         self.begin("Ken Kwok moves to Marketing")?;
-        self.tell("A department is a partition: a move job changes his key, and everything that is derived from him follows.")?;
+        self.narrate("A department is a partition: a move job changes his key, and everything that is derived from him follows.")?;
         let job = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "000102", "to_pk": "Marketing", "to_rk": "000102"});
         self.stage.send(&job).await?;
         self.stage.settled().await?;
@@ -219,7 +221,7 @@ impl Story<'_> {
 
     pub(super) async fn correction(&mut self) -> anyhow::Result<()> {
         self.begin("Jim Cao gets an address of his own")?;
-        self.tell("The application corrects its table and sends a sync job.")?;
+        self.narrate("The application corrects its table and sends a sync job.")?;
         let jim = people::namesake().key()?;
         self.stage
             .change(Entity::new(jim.clone()).with("Email", "jim.cao@contoso.com"))
@@ -247,7 +249,7 @@ impl Story<'_> {
             .monotonic()
             .saturating_sub(started)
             .as_secs_f64();
-        self.tell(format_args!(
+        self.narrate(format_args!(
             "{} jobs sent and done in {seconds:.1} s",
             people.len()
         ))?;
@@ -276,7 +278,7 @@ impl Story<'_> {
 
     pub(super) async fn survey(&mut self) -> anyhow::Result<()> {
         self.begin("Jun Cao answers three hundred questions")?;
-        self.tell("A row has at most 252 properties. The table is wide: one put, one transaction, two rows, one entity.")?;
+        self.narrate("A row has at most 252 properties. The table is wide: one put, one transaction, two rows, one entity.")?;
         let key = EntityKey::new("2026", "000101")?;
         let mut entity = Entity::new(key.clone()).with("Rating", 3);
         for question in 1..=300 {
@@ -313,7 +315,7 @@ impl Story<'_> {
 
     pub(super) async fn new_building(&mut self) -> anyhow::Result<()> {
         self.begin("Fabrikam moves to another building")?;
-        self.tell(
+        self.narrate(
             "One put job names the building, and a worker writes it to every employee of the department, page by page. Employees who come later get it from their own job.",
         )?;
         for (department, name) in [

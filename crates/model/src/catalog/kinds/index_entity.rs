@@ -38,11 +38,15 @@ impl<P> Kind<P> for IndexEntity<P> {
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {
         // Members of a list in the primary's own partition may omit the partition key.
-        let tells = self
+        let has_partition_key = self
             .member
             .iter()
             .any(|template| template.bare_property() == Some("PartitionKey"));
-        let store = if tells { "table" } else { "partition" };
+        let store = if has_partition_key {
+            "table"
+        } else {
+            "partition"
+        };
         keys.with("store", store)
             .with_list("member", &self.member)
             .with("property", &self.property)

@@ -222,14 +222,19 @@ impl RowValue {
 
 /// Whether a row belongs to a lookup by a field that is ordered as text. `make` is what the field's
 /// filters do to a text. `rest` is the key behind the field, which belongs to the compared text.
-fn by_text(row: &RowValue, asked: &TestTerm, make: &dyn Fn(&str) -> String, rest: &str) -> bool {
-    let (found, wanted) = (make(&row.text), make(&asked.text));
+fn by_text(
+    row: &RowValue,
+    requested: &TestTerm,
+    make: &dyn Fn(&str) -> String,
+    rest: &str,
+) -> bool {
+    let (found, wanted) = (make(&row.text), make(&requested.text));
     let as_text = || {
-        asked.by(format!("{}{rest}", escape(&found))
+        requested.by(format!("{}{rest}", escape(&found))
             .as_str()
             .cmp(escape(&wanted).as_str()))
     };
-    match (asked.op, &asked.value) {
+    match (requested.op, &requested.value) {
         (TermOp::Equal, spelled) => {
             found == wanted
                 || spelled
@@ -239,9 +244,9 @@ fn by_text(row: &RowValue, asked: &TestTerm, make: &dyn Fn(&str) -> String, rest
         // A text that looks like a moment in keys is compared as a moment.
         (_, Some(EdmValue::DateTime(bound))) => row
             .in_keys()
-            .map_or_else(as_text, |moment| asked.by(moment.cmp(bound))),
+            .map_or_else(as_text, |moment| requested.by(moment.cmp(bound))),
         (_, Some(bound)) => {
-            compare_by_value(&row.value, bound).map_or_else(as_text, |order| asked.by(order))
+            compare_by_value(&row.value, bound).map_or_else(as_text, |order| requested.by(order))
         }
         (_, None) => as_text(),
     }
@@ -264,27 +269,27 @@ fn number(value: &EdmValue) -> Option<EdmValue> {
 
 /// Whether a row belongs to a lookup, by plain comparison. `None` if the filter keeps no order, so
 /// that only a refusal is right.
-fn belongs(filters: &str, row: &RowValue, asked: &TestTerm, rest: &str) -> Option<bool> {
-    let texts = |make: &dyn Fn(&str) -> String| Some(by_text(row, asked, make, rest));
+fn belongs(filters: &str, row: &RowValue, requested: &TestTerm, rest: &str) -> Option<bool> {
+    let texts = |make: &dyn Fn(&str) -> String| Some(by_text(row, requested, make, rest));
     let begins = |beginning: &str, make: &dyn Fn(&str) -> String| {
         Some(format!("{}{rest}", escape(&make(&row.text))).starts_with(&escape(&make(beginning))))
     };
-    let is_prefix = asked.op == TermOp::Prefix;
+    let is_prefix = requested.op == TermOp::Prefix;
     let spelled = || {
-        asked
+        requested
             .value
             .clone()
-            .unwrap_or_else(|| asked.text.as_str().into())
+            .unwrap_or_else(|| requested.text.as_str().into())
     };
     let moments = || row.moment.zip(RowValue::new(&spelled()).moment);
     match filters {
-        "" | "each" if is_prefix => begins(&asked.text, &str::to_owned),
+        "" | "each" if is_prefix => begins(&requested.text, &str::to_owned),
         "" | "each" => texts(&str::to_owned),
-        "lower" | "each|lower" if is_prefix => begins(&asked.text, &str::to_lowercase),
+        "lower" | "each|lower" if is_prefix => begins(&requested.text, &str::to_lowercase),
         "lower" | "each|lower" => texts(&str::to_lowercase),
-        "upper" if is_prefix => begins(&asked.text, &str::to_uppercase),
+        "upper" if is_prefix => begins(&requested.text, &str::to_uppercase),
         "upper" => texts(&str::to_uppercase),
-        "nfc" if is_prefix => begins(&asked.text, &composed),
+        "nfc" if is_prefix => begins(&requested.text, &composed),
         "nfc" => texts(&composed),
         // White space in front is trimmed from both. White space at the end of the prefix belongs
         // to it.
@@ -297,26 +302,26 @@ fn belongs(filters: &str, row: &RowValue, asked: &TestTerm, rest: &str) -> Optio
                 }
             };
             let whole = format!("{}{rest}", escape(&case(row.text.trim())));
-            Some(whole.starts_with(&escape(&case(asked.text.trim_start()))))
+            Some(whole.starts_with(&escape(&case(requested.text.trim_start()))))
         }
         "trim" => texts(&|text| text.trim().to_owned()),
         "trim|lower" => texts(&|text| text.trim().to_lowercase()),
         "pad:4" | "sortable" | "trim|sortable" if !is_prefix => {
             let compared = compare_by_value(&number(&row.value)?, &number(&spelled())?);
-            Some(compared.is_some_and(|order| asked.by(order)))
+            Some(compared.is_some_and(|order| requested.by(order)))
         }
         "inverted_ticks" | "trim|inverted_ticks" if !is_prefix => {
-            moments().map(|(found, wanted)| asked.by(found.cmp(&wanted)))
+            moments().map(|(found, wanted)| requested.by(found.cmp(&wanted)))
         }
         // Compared by whole days.
         "date:%Y%m%d" if !is_prefix => moments().map(|(found, wanted)| {
             let day = |ticks: i64| ticks / 864_000_000_000;
-            match asked.op {
+            match requested.op {
                 TermOp::Less => day(found.ticks()) <= day(wanted.ticks() - 1),
-                _ => asked.by(day(found.ticks()).cmp(&day(wanted.ticks()))),
+                _ => requested.by(day(found.ticks()).cmp(&day(wanted.ticks()))),
             }
         }),
-        _ if asked.op != TermOp::Equal => None,
+        _ if requested.op != TermOp::Equal => None,
         "date:%d%m%Y" => moments().map(|(found, wanted)| {
             found.ticks() / 864_000_000_000 == wanted.ticks() / 864_000_000_000
         }),
@@ -416,7 +421,7 @@ const FILTERS: [&str; 21] = [
     "before_last:-",
 ];
 
-fn asked() -> Vec<(TestTerm, String)> {
+fn requested_terms() -> Vec<(TestTerm, String)> {
     let mut all = Vec::new();
     for op in [TermOp::Equal, TermOp::AtLeast, TermOp::Less, TermOp::Prefix] {
         for (text, value) in spellings() {
@@ -459,7 +464,7 @@ fn asked() -> Vec<(TestTerm, String)> {
 
 #[test]
 fn a_lookup_matches_a_comparison_of_values_or_is_refused() {
-    let (values, asked) = (values(), asked());
+    let (values, requested_terms) = (values(), requested_terms());
     let orders: [Order; 2] = [bytewise, service_order];
     let mut answered: BTreeMap<(&str, TermOp), usize> = BTreeMap::new();
     for filters in FILTERS {
@@ -481,17 +486,17 @@ fn a_lookup_matches_a_comparison_of_values_or_is_refused() {
         };
         for (partition_key, row_key) in &keys[..shapes] {
             let keyed = KeyedView::of(partition_key, row_key, filters, &values);
-            for (asked, term) in &asked {
+            for (requested, term) in &requested_terms {
                 let parsed: Term = term.parse().unwrap();
                 let expected: Vec<Option<bool>> = keyed
                     .rows
                     .iter()
-                    .map(|(row, _, rest)| belongs(filters, row, asked, rest))
+                    .map(|(row, _, rest)| belongs(filters, row, requested, rest))
                     .collect();
                 match plan(&keyed.view, &[parsed]) {
                     Err(error) => {
                         // `pad` may refuse a quoted text.
-                        let is_missed = asked.op == TermOp::Equal
+                        let is_missed = requested.op == TermOp::Equal
                             && !term.ends_with('"')
                             && expected.contains(&Some(true));
                         assert!(
@@ -500,7 +505,7 @@ fn a_lookup_matches_a_comparison_of_values_or_is_refused() {
                         );
                     }
                     Ok(plan) => {
-                        *answered.entry((filters, asked.op)).or_default() += 1;
+                        *answered.entry((filters, requested.op)).or_default() += 1;
                         for ((row, key, _), expected) in keyed.rows.iter().zip(expected) {
                             for order in orders {
                                 let count = plan
