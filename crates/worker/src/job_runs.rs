@@ -295,7 +295,7 @@ impl DeliveryFacts<'_> {
             () = time_up(limit, &waits) => Err(RunOutcome::TimedOut(limit)),
         };
         let mut unreported = Summary {
-            changes: waits.untold(),
+            changes: waits.unreported(),
             ..Summary::default()
         };
         let ran = ended.map(|ended| match ended {

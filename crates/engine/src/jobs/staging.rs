@@ -241,7 +241,7 @@ impl<'e> Staging<'e> {
             self.cx
                 .env
                 .memory
-                .take_aside(MemoryShare::Bodies, bytes * ENTITY_COPIES)
+                .take_untimed(MemoryShare::Bodies, bytes * ENTITY_COPIES)
                 .await,
         );
         let content = self
@@ -285,7 +285,7 @@ impl<'e> Staging<'e> {
                     .cx
                     .env
                     .memory
-                    .take_aside(MemoryShare::Values, value::VALUE_BYTES)
+                    .take_untimed(MemoryShare::Values, value::VALUE_BYTES)
                     .await;
                 let hash = value::hash(self.blobs, &version)
                     .await
@@ -324,7 +324,7 @@ impl<'e> Staging<'e> {
                     self.cx
                         .env
                         .memory
-                        .take_aside(MemoryShare::Values, value::BLOCK_BYTES)
+                        .take_untimed(MemoryShare::Values, value::BLOCK_BYTES)
                         .await,
                 ),
             };

@@ -97,7 +97,7 @@ pub(crate) async fn part(
     // Memory for the lines of a file, the page in them, and the file that they are compared with.
     let _files = env
         .memory
-        .take_aside(MemoryShare::Values, 3 * FILE_BYTES as u64)
+        .take_untimed(MemoryShare::Values, 3 * FILE_BYTES as u64)
         .await;
     let began = env.clock.monotonic();
     let mut claimed = false;

@@ -44,7 +44,7 @@ pub(crate) async fn run(
     }
     match looked {
         // The poison message of the job that queued this recheck reports the same.
-        Err(_) if taken.is_some() && taken == recheck.told => Ok(reconciler.take_summary()),
+        Err(_) if taken.is_some() && taken == recheck.taken_keys => Ok(reconciler.take_summary()),
         looked => looked.map(|()| reconciler.take_summary()),
     }
 }

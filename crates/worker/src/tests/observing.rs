@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::batches::{batch, rk};
 use crate::testing::{JOBS, RECHECK, World, done, permanent, put, sync, transient};
 use crate::{DeliveryReport, DeliveryStatus, Mode, Observer, Rechecks};
-use evenkeel_engine::{Action, ItemChange, Outcome, Recheck, Summary, note_untold};
+use evenkeel_engine::{Action, ItemChange, Outcome, Recheck, Summary, record_unreported};
 use evenkeel_model::job::Primary;
 use evenkeel_model::{AccountName, EntityKey, TableName, ViewName};
 
@@ -146,12 +146,12 @@ async fn changes_of_failed_runs_are_reported_too() {
                         ..Summary::default()
                     }));
                 }
-                (0, _) => note_untold(vec![change]),
+                (0, _) => record_unreported(vec![change]),
                 (1, _) => {
-                    note_untold(vec![change; 2]);
+                    record_unreported(vec![change; 2]);
                     panic!("index 7 is out of bounds");
                 }
-                _ => note_untold(vec![change; 4]),
+                _ => record_unreported(vec![change; 4]),
             }
             if number == 0 {
                 transient()
@@ -275,7 +275,7 @@ async fn lists_of_rechecks_are_told_key_by_key() {
         },
         items: Vec::new(),
         chained: 0,
-        told: None,
+        taken_keys: None,
     });
     let world = World::new();
     world.script(|_, _, _| async { done() });

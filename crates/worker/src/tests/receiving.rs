@@ -282,7 +282,7 @@ fn recheck(rk: &str) -> String {
         primary,
         items: Vec::new(),
         chained: 0,
-        told: None,
+        taken_keys: None,
     }
     .encode()
 }
