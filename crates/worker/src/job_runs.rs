@@ -377,12 +377,12 @@ impl OpenDelivery<'_> {
 
 /// Waits until a run has used up its time. Waiting for other runs in this process does not count.
 async fn time_up(limit: Duration, waits: &Waits) {
-    let mut set_aside = Duration::ZERO;
+    let mut excluded = Duration::ZERO;
     let mut left = limit;
     while !left.is_zero() {
         sleep(left).await;
         let so_far = waits.so_far();
-        left = so_far.saturating_sub(set_aside);
-        set_aside = so_far;
+        left = so_far.saturating_sub(excluded);
+        excluded = so_far;
     }
 }

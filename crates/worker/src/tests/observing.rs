@@ -33,21 +33,22 @@ impl Observer for RecordingObserver {
     }
 }
 
-async fn told(world: &World) -> Arc<RecordingObserver> {
-    let told = Arc::<RecordingObserver>::default();
+async fn run_observed(world: &World) -> Arc<RecordingObserver> {
+    let observer = Arc::<RecordingObserver>::default();
     let worker = world
         .worker()
-        .observed_by(Arc::clone(&told) as Arc<dyn Observer>);
+        .observed_by(Arc::clone(&observer) as Arc<dyn Observer>);
     let mode = Mode::UntilIdle {
         quiet: Duration::from_secs(1),
         rechecks: Rechecks::Ignored,
     };
     worker.run(mode, CancellationToken::new()).await.unwrap();
-    told
+    observer
 }
 
-fn endings(told: &RecordingObserver) -> Vec<DeliveryStatus> {
-    told.ended
+fn endings(observer: &RecordingObserver) -> Vec<DeliveryStatus> {
+    observer
+        .ended
         .lock()
         .unwrap()
         .iter()
@@ -73,12 +74,12 @@ async fn each_delivery_is_reported_with_its_key_its_changes_and_its_outcome() {
         }
     });
     world.queues.seed(JOBS, &put(7), None);
-    let told = told(&world).await;
+    let observer = run_observed(&world).await;
     assert_eq!(
-        endings(&told),
+        endings(&observer),
         [DeliveryStatus::Retried, DeliveryStatus::Done]
     );
-    let ended = told.ended.lock().unwrap();
+    let ended = observer.ended.lock().unwrap();
     assert_eq!(ended[0].error.as_deref(), Some("writing the copy: 503"));
     assert_eq!(ended[0].step.as_deref(), Some("writing the copy"));
     let last = &ended[1];
@@ -94,7 +95,7 @@ async fn each_delivery_is_reported_with_its_key_its_changes_and_its_outcome() {
         (
             last.changes.len(),
             last.changed,
-            *told.changed.lock().unwrap()
+            *observer.changed.lock().unwrap()
         ),
         (64, 100, 100)
     );
@@ -116,13 +117,13 @@ async fn a_batch_keeps_as_many_changes_as_are_reported() {
         }))
     });
     world.queues.seed(JOBS, &batch(0..40), None);
-    let told = told(&world).await;
-    let ended = told.ended.lock().unwrap();
+    let observer = run_observed(&world).await;
+    let ended = observer.ended.lock().unwrap();
     assert_eq!(
         (
             ended[0].changes.len(),
             ended[0].changed,
-            *told.changed.lock().unwrap()
+            *observer.changed.lock().unwrap()
         ),
         (40, 40_000, 40_000)
     );
@@ -161,7 +162,7 @@ async fn changes_of_failed_runs_are_reported_too() {
         }
     });
     world.queues.seed(JOBS, &put(7), None);
-    let single = told(&world).await;
+    let single = run_observed(&world).await;
     assert_eq!(
         endings(&single),
         [
@@ -187,7 +188,7 @@ async fn changes_of_failed_runs_are_reported_too() {
     );
 
     world.queues.seed(JOBS, &batch(["good", "bad"]), None);
-    let many = told(&world).await;
+    let many = run_observed(&world).await;
     assert_eq!(endings(&many), [DeliveryStatus::Poisoned]);
     let ended = many.ended.lock().unwrap();
     assert_eq!(
@@ -198,8 +199,8 @@ async fn changes_of_failed_runs_are_reported_too() {
 }
 
 /// The keys of each delivery, as text.
-fn keys(told: &RecordingObserver) -> Vec<Vec<String>> {
-    let ended = told.ended.lock().unwrap();
+fn keys(observer: &RecordingObserver) -> Vec<Vec<String>> {
+    let ended = observer.ended.lock().unwrap();
     let lines = |delivery: &DeliveryReport| {
         delivery
             .keys
@@ -237,13 +238,13 @@ async fn each_delivery_of_a_batch_is_reported_with_the_outcome_of_each_key() {
     world
         .queues
         .seed(JOBS, &batch(["good", "late", "busy", "bad"]), None);
-    let told = told(&world).await;
+    let observer = run_observed(&world).await;
     assert_eq!(
-        endings(&told),
+        endings(&observer),
         [DeliveryStatus::Retried, DeliveryStatus::Done]
     );
     assert_eq!(
-        keys(&told),
+        keys(&observer),
         [
             vec![
                 "bad poisoned: reading the primary: no such table",
@@ -254,7 +255,7 @@ async fn each_delivery_of_a_batch_is_reported_with_the_outcome_of_each_key() {
             vec!["busy done: "],
         ]
     );
-    let ended = told.ended.lock().unwrap();
+    let ended = observer.ended.lock().unwrap();
     assert_eq!(
         (
             ended[0].jobs,
@@ -282,7 +283,7 @@ async fn lists_of_rechecks_are_told_key_by_key() {
     world
         .queues
         .seed(RECHECK, &Recheck::encode_all(&rechecks.each_ref()), None);
-    let rechecks = told(&world).await;
+    let rechecks = run_observed(&world).await;
     assert_eq!(keys(&rechecks), [["1 done: ", "2 done: "]]);
 }
 
@@ -301,8 +302,8 @@ async fn walks_over_whole_tables_have_no_lag() {
         );
     }
     world.queues.seed(JOBS, &put(7), None);
-    let told = told(&world).await;
-    let ended = told.ended.lock().unwrap();
+    let observer = run_observed(&world).await;
+    let ended = observer.ended.lock().unwrap();
     let with_lag: Vec<&str> = ended
         .iter()
         .filter(|delivery| delivery.lag.is_some())
@@ -329,10 +330,10 @@ async fn poisoned_and_skipped_jobs_are_reported_with_their_reason() {
         }
     });
     world.queues.seed(JOBS, &put(1), None);
-    let first = told(&world).await;
+    let first = run_observed(&world).await;
     world.queues.seed(JOBS, &put(2), None);
     world.queues.seed(JOBS, "no job", None);
-    let second = told(&world).await;
+    let second = run_observed(&world).await;
     assert_eq!(endings(&first), [DeliveryStatus::Poisoned]);
     assert_eq!(first.ended.lock().unwrap()[0].outcome, "permanent");
     let mut second = second.ended.lock().unwrap().clone();
@@ -369,10 +370,10 @@ async fn changes_of_a_shared_run_are_told_once() {
     for _ in 0..5 {
         world.queues.seed(JOBS, &sync(7), None);
     }
-    let told = told(&world).await;
-    assert_eq!(endings(&told), [DeliveryStatus::Done; 5]);
+    let observer = run_observed(&world).await;
+    assert_eq!(endings(&observer), [DeliveryStatus::Done; 5]);
     assert_eq!(
-        *told.changed.lock().unwrap(),
+        *observer.changed.lock().unwrap(),
         1,
         "four were coalesced into one run"
     );
@@ -387,7 +388,7 @@ fn a_write_that_was_found_is_counted_once_for_each_view_that_changed() {
         .start_paused(true)
         .build()
         .unwrap();
-    let told = metrics::with_local_recorder(&recorder, || {
+    let observer = metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
             let world = World::new();
             world.script(|number, _, _| async move {
@@ -405,11 +406,11 @@ fn a_write_that_was_found_is_counted_once_for_each_view_that_changed() {
                 }))
             });
             (0..3).for_each(|rk| drop(world.queues.seed(JOBS, &sync(rk), None)));
-            told(&world).await
+            run_observed(&world).await
         })
     });
     assert_eq!(
-        *told.found.lock().unwrap(),
+        *observer.found.lock().unwrap(),
         [Duration::from_secs(2), Duration::from_secs(11)]
     );
     let text = handle.render();

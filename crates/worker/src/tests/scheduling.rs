@@ -95,12 +95,12 @@ async fn a_run_that_a_redelivered_sync_shares_is_a_redelivery() {
     };
     let (_, others) = tokio::join!(world.run_for(Duration::from_secs(100)), others);
     let runs = world.work.runs();
-    let told: Vec<_> = runs
+    let deliveries: Vec<_> = runs
         .iter()
         .map(|run| (run.message.as_str(), run.dequeue_count))
         .collect();
     assert_eq!(
-        told,
+        deliveries,
         [(others[0].as_str(), 1), (others[1].as_str(), 2)],
         "the last one does for {redelivered} as well"
     );
