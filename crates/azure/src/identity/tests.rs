@@ -259,7 +259,7 @@ async fn a_missing_role_is_named_with_the_account() {
 }
 
 #[tokio::test]
-async fn an_unavailable_authority_is_named_and_asked_again_later() {
+async fn an_unavailable_authority_is_named_and_requested_again_later() {
     let world = World::of(by_secret());
     world.authority.refuse(Some(Err(HttpFault::Refused(
         "no connection: connection refused".to_owned(),

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_nobody_asked_for_in_five_minutes_is_forgotten() {
+    fn a_scope_without_requests_for_five_minutes_is_forgotten() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(

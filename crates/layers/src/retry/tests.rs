@@ -296,7 +296,7 @@ async fn every_operation_that_was_not_executed_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_are_bounded_and_the_last_failure_is_told() {
+async fn attempts_are_bounded_and_the_last_failure_is_returned() {
     for (what, _) in EVERYTHING {
         for class in [ErrorClass::Refused, THROTTLED, TRANSIENT] {
             assert_eq!(run(what, [class; 20]).await, (Err(class), 6), "{what:?}");
@@ -305,7 +305,7 @@ async fn attempts_are_bounded_and_the_last_failure_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_will_not_change_is_never_asked_for_twice() {
+async fn an_answer_that_will_not_change_is_never_requested_twice() {
     for (what, _) in EVERYTHING {
         for class in FINAL {
             assert_eq!(run(what, [class]).await, (Err(class), 1), "{what:?}");

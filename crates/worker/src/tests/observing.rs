@@ -268,7 +268,7 @@ async fn each_delivery_of_a_batch_is_reported_with_the_outcome_of_each_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_of_rechecks_are_told_key_by_key() {
+async fn lists_of_rechecks_are_reported_key_by_key() {
     let rechecks = ["1", "2"].map(|rk| Recheck {
         primary: Primary {
             table: TableName::new("Employees").unwrap(),
@@ -350,7 +350,7 @@ async fn poisoned_and_skipped_jobs_are_reported_with_their_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_a_shared_run_are_told_once() {
+async fn changes_of_a_shared_run_are_reported_once() {
     let world = World::new();
     world.script(|number, _, _| async move {
         if number == 0 {

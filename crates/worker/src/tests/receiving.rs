@@ -200,7 +200,7 @@ async fn a_ring_wakes_an_idle_worker_at_once_and_a_false_one_is_cheap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_fails_is_not_asked_sooner_for_a_ring() {
+async fn a_queue_that_fails_is_not_polled_sooner_for_a_ring() {
     let world = World::new();
     let worker = world.worker();
     let doorbell = worker.doorbell();
@@ -228,7 +228,7 @@ async fn a_queue_that_fails_is_not_asked_sooner_for_a_ring() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recheck_queues_are_asked_less_often() {
+async fn recheck_queues_are_polled_less_often() {
     let mut world = World::new();
     world.settings.poll = POLL;
     world.run_for(Duration::from_hours(1)).await;
