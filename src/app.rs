@@ -422,7 +422,7 @@ impl AppParts {
         for view in context.catalog.declared().into_keys() {
             announce_view(view.as_str());
         }
-        let memory = Arc::new(MemoryBudget::told(
+        let memory = Arc::new(MemoryBudget::with_listener(
             context.settings.worker.memory,
             memory_gauges(),
         ));

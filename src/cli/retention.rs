@@ -4,7 +4,7 @@ use serde::Serialize;
 use super::sweep::{report_sweep, submitted, survey};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use evenkeel_engine::Engine;
-use evenkeel_engine::retention::{Keeper, RetentionPlan, RuleKeeper, There, TurnTime};
+use evenkeel_engine::retention::{ExistingTables, Keeper, RetentionPlan, RuleKeeper, TurnTime};
 use evenkeel_model::catalog::Retention;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::{TableName, ViewName};
@@ -73,13 +73,13 @@ pub async fn retention(
         queues,
         owner.clone(),
     );
-    let (mut there, mut first) = (There::new(), Ok(()));
+    let (mut existing, mut first) = (ExistingTables::new(), Ok(()));
     for retention in catalog
         .retentions
         .values()
         .filter(|retention| is_meant(&retention.name))
     {
-        let plan = keeper.planned(retention, &mut there).await?;
+        let plan = keeper.planned(retention, &mut existing).await?;
         if !args.dry_run
             && let Err(error) = keeper.carry_out(retention, &plan, TurnTime::Now).await
         {

@@ -92,16 +92,18 @@ impl Caller {
         let class = classify::refused(operation, &refusal);
         // The service's message about a wrong signature quotes the signature and the signed text. A 409 means a disabled resource.
         let credentials = class == ErrorClass::Unauthorised && refusal.status != 409;
-        let said = refusal
+        let service_message = refusal
             .message
             .as_deref()
             .filter(|_| !credentials)
             .map(|text| self.scrubber.clean(text));
         let unheard = !refusal.is_of_the_service()
             && matches!(class, ErrorClass::Transient { .. } | ErrorClass::Ambiguous);
-        let message = match said {
-            said if unheard => of_a_gateway(class, refusal.status, said.as_deref()),
-            Some(said) => said,
+        let message = match service_message {
+            service_message if unheard => {
+                of_a_gateway(class, refusal.status, service_message.as_deref())
+            }
+            Some(service_message) => service_message,
             None => match &self.signed_in_to {
                 Some(name) if credentials => roles::refusal(
                     refusal.status,
@@ -189,13 +191,15 @@ pub(super) enum CallFailure {
 const FOREIGN: &str = "a proxy or gateway answered with success instead of the service. Check the endpoint and the network path";
 
 /// The message for a refusal by a gateway. Its code and text may resemble those of the service.
-fn of_a_gateway(class: ErrorClass, status: u16, said: Option<&str>) -> String {
+fn of_a_gateway(class: ErrorClass, status: u16, service_message: Option<&str>) -> String {
     let effect = if class == ErrorClass::Ambiguous {
         "; the request may or may not have been executed"
     } else {
         ""
     };
-    let words = said.map(|words| format!(" ({words})")).unwrap_or_default();
+    let words = service_message
+        .map(|words| format!(" ({words})"))
+        .unwrap_or_default();
     format!(
         "a proxy or gateway answered {status} instead of the service{words}{effect}. Check the endpoint and the network path"
     )

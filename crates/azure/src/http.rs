@@ -32,10 +32,10 @@ const IDLE_TIME_AZURE: Duration = Duration::from_secs(50);
 pub const STORAGE_REQUEST_ID: &str = "x-ms-request-id";
 
 /// Maximum wait that an answer may ask for. A longer one is a mistake or an attack.
-const LONGEST_ASKED: Duration = Duration::from_mins(10);
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
-pub fn asked(wait: Duration) -> Duration {
-    wait.min(LONGEST_ASKED)
+pub fn capped_wait(wait: Duration) -> Duration {
+    wait.min(MAX_RETRY_AFTER)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl HttpAnswer {
             .trim()
             .parse()
             .ok()
-            .map(|seconds| asked(Duration::from_secs(seconds)))
+            .map(|seconds| capped_wait(Duration::from_secs(seconds)))
     }
 
     /// Whether the answer comes from Azure Storage, which puts an id on every answer. A proxy or gateway does not, and may answer

@@ -104,7 +104,7 @@ impl VaultKeyClient {
             })?;
         let json: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         // The message may name keys and callers, but contains no secret.
-        let said = json["error"]["message"]
+        let reason = json["error"]["message"]
             .as_str()
             .unwrap_or("no reason given")
             .lines()
@@ -116,14 +116,14 @@ impl VaultKeyClient {
             401 | 403 => Err(VaultError::Forbidden {
                 vault,
                 problem: format!(
-                    "{said} (HTTP {}); the identity needs the role {ROLE:?}",
+                    "{reason} (HTTP {}); the identity needs the role {ROLE:?}",
                     answer.status
                 ),
             }),
-            408 | 429 | 500.. => Err(self.away(&format!("HTTP {}: {said}", answer.status))),
+            408 | 429 | 500.. => Err(self.away(&format!("HTTP {}: {reason}", answer.status))),
             status => Err(VaultError::Rejected {
                 vault,
-                problem: format!("HTTP {status}: {said}"),
+                problem: format!("HTTP {status}: {reason}"),
             }),
         }
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::transport::HttpAnswer;
 use super::{http_date, xml};
-use crate::http::{STORAGE_REQUEST_ID, asked, printable};
+use crate::http::{STORAGE_REQUEST_ID, capped_wait, printable};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Refusal {
@@ -122,7 +122,7 @@ fn split_index(message: &str) -> (Option<usize>, Option<String>) {
 /// Parses `retry-after-ms`, `x-ms-retry-after-ms`, or `Retry-After` in seconds or as a date. A date is compared with the `Date`
 /// of the answer, so that this machine's clock does not matter.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    requested_wait(headers).map(asked)
+    requested_wait(headers).map(capped_wait)
 }
 
 fn requested_wait(headers: &HeaderMap) -> Option<Duration> {

@@ -228,12 +228,12 @@ impl UnsignedSas<'_> {
             }
             SasTarget::Blob(..) => {
                 parameters.push(("sr", self.resource()));
-                let said = self.delegation.iter().flat_map(|key| {
+                let values = self.delegation.iter().flat_map(|key| {
                     ["skoid", "sktid", "skt", "ske", "sks", "skv"]
                         .into_iter()
                         .zip(&key.parts)
                 });
-                parameters.extend(said.map(|(name, part)| (name, part.as_str())));
+                parameters.extend(values.map(|(name, part)| (name, part.as_str())));
             }
             SasTarget::Queue(_) => {}
         }

@@ -935,14 +935,14 @@ pub async fn concurrent_reads_each_find_their_own_row(world: &World) {
     }
     let absent = ["A", "b0", "n", "n04", "n31", "zz", "O''Brien"].map(str::to_owned);
     for _ in 0..3 {
-        let asked: Vec<_> = there.iter().chain(&absent).map(|rk| key("p", rk)).collect();
+        let requested: Vec<_> = there.iter().chain(&absent).map(|rk| key("p", rk)).collect();
         let found = join_all(
-            asked
+            requested
                 .iter()
                 .map(|key| world.account.tables.get(&table, key, None)),
         )
         .await;
-        for (key, row) in asked.iter().zip(found) {
+        for (key, row) in requested.iter().zip(found) {
             let row = row.unwrap();
             let expected = there.iter().find(|rk| **rk == key.rk.as_str());
             assert_eq!(

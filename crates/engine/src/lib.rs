@@ -34,7 +34,7 @@ pub use env::memory::{MemoryBudget, MemoryGrant, MemoryListener, MemoryShare, Me
 pub use env::recheck_message::{Recheck, RecheckError};
 pub use env::secret::{SealSecret, Secret};
 pub use env::waiting::Waits;
-pub use env::waiting::{aside, note_untold};
+pub use env::waiting::{exclude_from_timeout, record_unreported};
 pub use env::{CatalogHold, Unread};
 pub use execute::{
     Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, SealBodies, Summary,

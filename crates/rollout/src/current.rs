@@ -19,7 +19,7 @@ use super::prepare::RecordedCatalog;
 use crate::migrations::CatalogRecord;
 use evenkeel_engine::{
     Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, SealBodies, Work,
-    aside, note_untold,
+    exclude_from_timeout, record_unreported,
 };
 use evenkeel_model::catalog::{Catalog, Generations};
 use evenkeel_model::job::{JobSubject, Primary};
@@ -167,13 +167,15 @@ impl CurrentCatalog {
             }
         };
         let step = "comparing the catalog with the recorded one";
-        aside(timeout(RECORD_TIMEOUT, looked)).await.map_err(|_| {
-            Failure::new(
-                FailureClass::Withheld { retry_after: None },
-                step,
-                RecordUnreadable,
-            )
-        })
+        exclude_from_timeout(timeout(RECORD_TIMEOUT, looked))
+            .await
+            .map_err(|_| {
+                Failure::new(
+                    FailureClass::Withheld { retry_after: None },
+                    step,
+                    RecordUnreadable,
+                )
+            })
     }
 
     /// Checks whether a job may begin. A job about a whole table runs only with the recorded
@@ -253,7 +255,7 @@ fn other_catalog_recorded(recorded: u32) -> Failure {
 /// Keeps the list of changes of a run whose outcome is dropped, so that they are still reported.
 fn record_dropped_changes(ended: Result<Outcome, Failure>) {
     if let Ok(mut outcome) = ended {
-        note_untold(std::mem::take(&mut outcome.summary_mut().changes));
+        record_unreported(std::mem::take(&mut outcome.summary_mut().changes));
     }
 }
 

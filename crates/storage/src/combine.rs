@@ -254,16 +254,16 @@ mod tests {
     async fn a_key_that_is_locked_is_not_served() {
         let (combiner, server) = (Doubles::default(), Doubler::new(100, 9));
         let guard = combiner.lock("a").await;
-        let mut asked = pin!(combiner.ask("a", 1, &server));
-        assert!(poll!(&mut asked).is_pending());
+        let mut request = pin!(combiner.ask("a", 1, &server));
+        assert!(poll!(&mut request).is_pending());
         assert_eq!(
             combiner.ask("b", 2, &server).await,
             Some(4),
             "another key is, and does not let go of this one"
         );
-        assert!(poll!(&mut asked).is_pending());
+        assert!(poll!(&mut request).is_pending());
         drop(guard);
-        assert_eq!(asked.await, Some(2));
+        assert_eq!(request.await, Some(2));
     }
 
     #[tokio::test]

@@ -164,8 +164,8 @@ mod tests {
             );
             let given = i64::try_from(u64::midpoint(*sent, *arrived)).unwrap();
             for (service, off) in [(Service::Queue, off.0), (Service::Table, off.1)] {
-                let told = Timestamp::from_second(at(given + off).as_second()).unwrap();
-                clocks.record(service, told, between);
+                let reported = Timestamp::from_second(at(given + off).as_second()).unwrap();
+                clocks.record(service, reported, between);
             }
         }
         ClockSkew::between(&clocks, &clocks)
@@ -262,7 +262,7 @@ mod tests {
                 "{apart:?}"
             );
         }
-        let untold = Arc::new(ServiceClocks::default());
-        assert_eq!(ClockSkew::between(&untold, &untold), ClockSkew::NOT);
+        let unknown = Arc::new(ServiceClocks::default());
+        assert_eq!(ClockSkew::between(&unknown, &unknown), ClockSkew::NOT);
     }
 }

@@ -98,11 +98,11 @@ mod tests {
     #[test]
     fn a_quantile_is_never_too_low_and_at_most_a_quarter_too_high() {
         for micros in (1..4_000).chain((4_000..60_000_000).step_by(77_777)) {
-            let told = bound(bucket(Duration::from_micros(micros))).as_micros();
-            assert!(told >= u128::from(micros), "{micros}: {told}");
+            let reported = bound(bucket(Duration::from_micros(micros))).as_micros();
+            assert!(reported >= u128::from(micros), "{micros}: {reported}");
             assert!(
-                micros < 16 || told * 4 <= u128::from(micros) * 5 + 4,
-                "{micros}: {told}"
+                micros < 16 || reported * 4 <= u128::from(micros) * 5 + 4,
+                "{micros}: {reported}"
             );
         }
     }

@@ -88,7 +88,7 @@ fn is_outdated(end: &RunOutcome) -> bool {
 /// Whether a store asked the run to retry later. A withheld request does not count, because it only
 /// shows that one partition is busy. Partitions are paced separately.
 pub(super) fn is_throttled(end: &RunOutcome) -> bool {
-    let asked = |class| {
+    let has_retry_after = |class| {
         matches!(
             class,
             FailureClass::Transient {
@@ -96,5 +96,5 @@ pub(super) fn is_throttled(end: &RunOutcome) -> bool {
             }
         )
     };
-    matches!(end, RunOutcome::Returned(ran) if matches!(ran.as_ref(), RunResult::Failed(failure, _) if asked(failure.class)))
+    matches!(end, RunOutcome::Returned(ran) if matches!(ran.as_ref(), RunResult::Failed(failure, _) if has_retry_after(failure.class)))
 }

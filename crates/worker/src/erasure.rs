@@ -12,7 +12,9 @@ use super::context::PrimaryResolver;
 use super::poison::{
     ErasedPrimary, ErasureDiscards, ErasureReach, ErasureTargets, PoisonQueue, RemainingMessages,
 };
-use evenkeel_engine::{Delivery, Execute, Failure, FailureClass, Outcome, Work, aside};
+use evenkeel_engine::{
+    Delivery, Execute, Failure, FailureClass, Outcome, Work, exclude_from_timeout,
+};
 use evenkeel_model::event::EventMappings;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, QueueName};
@@ -98,7 +100,7 @@ impl PoisonWalks {
         };
         // All other steps of the erasure are done, so no announcement of it stays open while it
         // waits here.
-        let mut last = aside(self.last.lock()).await;
+        let mut last = exclude_from_timeout(self.last.lock()).await;
         if last.number >= number && last.primaries.contains(&primary) {
             return last.ended.clone();
         }

@@ -297,7 +297,7 @@ impl DeliveryFacts<'_> {
             () = time_up(limit, &waits) => Err(RunOutcome::TimedOut(limit)),
         };
         let mut unreported = Summary {
-            changes: waits.untold(),
+            changes: waits.unreported(),
             ..Summary::default()
         };
         let ran = ended.map(|ended| match ended {
@@ -379,12 +379,12 @@ impl OpenDelivery<'_> {
 
 /// Waits until a run has used up its time, not counting its waits for other runs in this process.
 async fn time_up(limit: Duration, waits: &Waits) {
-    let mut set_aside = Duration::ZERO;
+    let mut excluded = Duration::ZERO;
     let mut left = limit;
     while !left.is_zero() {
         sleep(left).await;
         let so_far = waits.so_far();
-        left = so_far.saturating_sub(set_aside);
-        set_aside = so_far;
+        left = so_far.saturating_sub(excluded);
+        excluded = so_far;
     }
 }

@@ -240,7 +240,7 @@ pub(crate) mod tests {
         ran(Outcome::Done(Summary::default()))
     }
 
-    fn told(keys: &KeyOutcomes) -> Vec<(&str, &str, &str)> {
+    fn reported(keys: &KeyOutcomes) -> Vec<(&str, &str, &str)> {
         keys.iter()
             .map(|key| (key.rk, key.ending.name(), key.error.unwrap_or_default()))
             .collect()
@@ -279,7 +279,7 @@ pub(crate) mod tests {
             SettleOutcome::Released,
         );
         assert_eq!(
-            told(&keys),
+            reported(&keys),
             [
                 ("3", "poisoned", "given up"),
                 (
@@ -315,7 +315,7 @@ pub(crate) mod tests {
             &[],
             SettleOutcome::Lost,
         );
-        assert_eq!(told(&keys)[0].0, "1");
+        assert_eq!(reported(&keys)[0].0, "1");
         assert_eq!(
             keys.iter().map(|key| key.ending).collect::<Vec<_>>(),
             [DeliveryStatus::Lost, DeliveryStatus::Done]
@@ -328,7 +328,7 @@ pub(crate) mod tests {
             SettleOutcome::Released,
         );
         assert_eq!(
-            told(&keys),
+            reported(&keys),
             [("0", "retried", "")],
             "the delivery's own error says why"
         );

@@ -278,13 +278,13 @@ impl Lease {
                 }
             }));
             let until_due = self.due.saturating_sub(self.clock.monotonic()).max(TICK);
-            let asked = tokio::select! {
+            let requested = tokio::select! {
                 biased;
                 ended = &mut step => return ended,
                 () = self.confirmation.requested.notified() => true,
                 () = sleep(until_due) => false,
             };
-            if !asked && self.due >= deadline {
+            if !requested && self.due >= deadline {
                 continue;
             }
             let sent = self.clock.monotonic();

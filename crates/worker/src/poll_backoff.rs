@@ -68,18 +68,18 @@ impl PollBackoff {
         self.unanswered >= LOST_ANSWERS
     }
 
-    /// The wait after an answer with `got` of the `asked` messages; `unit` is a random number in
-    /// 0..1.
+    /// The wait after an answer with `got` of the `requested` messages; `unit` is a random number
+    /// in 0..1.
     ///
     /// After a full batch there are probably more messages. After a part of a batch the queue is
     /// nearly empty. After an empty answer the queue may stay empty.
-    pub(crate) fn answered(&mut self, got: usize, asked: usize, unit: f64) -> Duration {
+    pub(crate) fn answered(&mut self, got: usize, requested: usize, unit: f64) -> Duration {
         (self.failures, self.unanswered) = (0, 0);
         self.batch = (self.batch * 2).min(limits::QUEUE_BATCH);
         let waits = WaitPolicy::doubling(self.poll.min, self.poll.max);
         if got > 0 {
             self.empty = 0;
-            return if got >= asked {
+            return if got >= requested {
                 Duration::ZERO
             } else {
                 waits.wait(1, unit)

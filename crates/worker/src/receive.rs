@@ -110,11 +110,11 @@ async fn poll(
     if context.circuit.is_open(&consumer.account) {
         return ReceiverWait::Fixed(Duration::ZERO);
     }
-    let asked = slots.num_permits().min(backoff.batch() as usize);
+    let requested = slots.num_permits().min(backoff.batch() as usize);
     let sent = context.now();
     let get = consumer.queues.get(
         &consumer.queue,
-        u32::try_from(asked).unwrap_or(1),
+        u32::try_from(requested).unwrap_or(1),
         context.settings.lease,
     );
     // A Get Messages request under way is awaited even if the run is stopped without time to drain.
@@ -143,7 +143,7 @@ async fn poll(
                 )));
             }
             ReceiverWait::UntilBell(
-                backoff.answered(count, asked, context.rng.unit()),
+                backoff.answered(count, requested, context.rng.unit()),
                 backoff.shortest_wait(),
             )
         }

@@ -326,7 +326,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
         },
         items: Vec::new(),
         chained: 0,
-        told: None,
+        taken_keys: None,
     };
     let ended = site
         .engine

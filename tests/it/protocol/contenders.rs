@@ -630,7 +630,7 @@ async fn a_recheck_does_not_fail_for_a_key_conflict_of_its_job() {
         primary,
         items: Vec::new(),
         chained: 0,
-        told: None,
+        taken_keys: None,
     };
     assert_eq!(
         lab.engine

@@ -542,7 +542,7 @@ async fn long_list(lab: &Lab, skill: &str) {
 async fn changes_of_long_lists_run_one_at_a_time() {
     let (most, waited) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
     let (seen, met) = (Arc::clone(&most), Arc::clone(&waited));
-    let budget = MemoryBudget::told(
+    let budget = MemoryBudget::with_listener(
         DEFAULT_MEMORY,
         Box::new(move |share, used| {
             if share == MemoryShare::Documents {

@@ -43,7 +43,7 @@ fn recheck() -> Recheck {
         },
         items: vec![item],
         chained: 0,
-        told: None,
+        taken_keys: None,
     }
 }
 

@@ -231,7 +231,7 @@ async fn what_is_archived_waits_for_the_memory_that_it_takes() {
             seen.fetch_max(used.held, Ordering::SeqCst);
         }
     };
-    let memory = Arc::new(MemoryBudget::told(64 << 20, Box::new(listener)));
+    let memory = Arc::new(MemoryBudget::with_listener(64 << 20, Box::new(listener)));
     let (to, job) = (blobs(), drop_table(&json!({})));
     let lab = filled(to.clone()).await.within(Arc::clone(&memory));
     let others = memory.take(MemoryShare::Values, 1).await;

@@ -852,7 +852,7 @@ impl Lab {
         job: &Job,
     ) -> (Result<Outcome, Failure>, Vec<ItemChange>) {
         let waits = Waits::new(self.clock.clone());
-        (waits.of(self.work(job)).await, waits.untold())
+        (waits.of(self.work(job)).await, waits.unreported())
     }
 
     pub(crate) fn now(&self) -> Timestamp {

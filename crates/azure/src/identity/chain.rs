@@ -221,14 +221,14 @@ impl Issuer for CredentialChain {
             if self.taken.get().is_some_and(|taken| *taken != place) {
                 continue;
             }
-            let asked = tokio::time::timeout(LONGEST, self.ask(credential)).await;
-            match asked.unwrap_or_else(|_| Err(TokenError::silent(LONGEST))) {
+            let issued = tokio::time::timeout(LONGEST, self.ask(credential)).await;
+            match issued.unwrap_or_else(|_| Err(TokenError::silent(LONGEST))) {
                 Ok(issued) => {
                     self.take(place, failures);
                     return Ok(issued);
                 }
                 Err(error) => {
-                    let is_there = error.asks_for_patience();
+                    let is_there = error.is_temporary();
                     failures.push((credential.to_string(), error));
                     // The next credential would be a different identity.
                     if is_there {

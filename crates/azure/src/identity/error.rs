@@ -29,13 +29,13 @@ impl TokenError {
             404 | 408 | 410 | 429 | 500..=599 => ErrorClass::Transient { retry_after },
             _ => ErrorClass::Unauthorised,
         };
-        let said = error_message(&answer.body)
+        let detail = error_message(&answer.body)
             .map(|text| format!(": {text}"))
             .unwrap_or_default();
         // IMDS also answers 404 if the machine has no identity.
         let is_temporary = class.is_transient() && answer.status != 404;
         Self {
-            text: format!("{host} answered {}{said}", answer.status),
+            text: format!("{host} answered {}{detail}", answer.status),
             class,
             is_temporary,
         }
@@ -101,7 +101,7 @@ impl TokenError {
     }
 
     /// Whether the endpoint exists and is only temporarily unavailable.
-    pub(super) const fn asks_for_patience(&self) -> bool {
+    pub(super) const fn is_temporary(&self) -> bool {
         self.is_temporary
     }
 

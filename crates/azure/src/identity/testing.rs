@@ -80,7 +80,7 @@ pub struct TokenRequest {
 /// Issues `token-1`, `token-2`, …, each valid for an hour and known to the storage service.
 #[derive(Debug)]
 pub struct Authority {
-    pub asked: Mutex<Vec<TokenRequest>>,
+    pub received: Mutex<Vec<TokenRequest>>,
     /// Returned instead of a token.
     pub refusal: Mutex<Option<Result<HttpAnswer, HttpFault>>>,
     pub valid: Arc<Mutex<BTreeSet<String>>>,
@@ -114,13 +114,13 @@ impl HttpClient for Authority {
             .collect();
         let host = url.host_str().unwrap().to_owned();
         let number = {
-            let mut asked = self.asked.lock().unwrap();
-            asked.push(TokenRequest {
+            let mut received = self.received.lock().unwrap();
+            received.push(TokenRequest {
                 host: host.clone(),
                 path: url.path().to_owned(),
                 fields,
             });
-            asked.len()
+            received.len()
         };
         let refusal = self.refusal.lock().unwrap().clone();
         let issued = || {
@@ -139,12 +139,12 @@ impl HttpClient for Authority {
 
 impl Authority {
     pub fn requests(&self) -> usize {
-        self.asked.lock().unwrap().len()
+        self.received.lock().unwrap().len()
     }
 
     pub fn field(&self, name: &str) -> String {
-        let asked = self.asked.lock().unwrap();
-        asked
+        let received = self.received.lock().unwrap();
+        received
             .last()
             .unwrap()
             .fields
@@ -172,7 +172,7 @@ pub fn signed_in(
         wrong_by,
     });
     let authority = Arc::new(Authority {
-        asked: Mutex::default(),
+        received: Mutex::default(),
         refusal: Mutex::default(),
         valid,
         clock: Arc::clone(&clock),

@@ -138,9 +138,13 @@ async fn the_three_services_share_one_token() {
         )
         .await;
     assert_eq!(world.sent(), ["Bearer token-1"; 3]);
-    let asked = world.authority.asked.lock().unwrap().clone();
+    let received = world.authority.received.lock().unwrap().clone();
     assert_eq!(
-        (asked.len(), asked[0].host.as_str(), asked[0].path.as_str()),
+        (
+            received.len(),
+            received[0].host.as_str(),
+            received[0].path.as_str()
+        ),
         (
             1,
             "login.microsoftonline.com",
@@ -255,7 +259,7 @@ async fn a_missing_role_is_named_with_the_account() {
 }
 
 #[tokio::test]
-async fn an_unavailable_authority_is_named_and_asked_again_later() {
+async fn an_unavailable_authority_is_named_and_requested_again_later() {
     let world = World::of(by_secret());
     world.authority.refuse(Some(Err(HttpFault::Refused(
         "no connection: connection refused".to_owned(),
@@ -403,7 +407,14 @@ async fn credentials_are_tried_in_order_and_the_first_that_works_is_kept() {
     world.clock.pass(Duration::from_mins(1));
     world.read().await.unwrap();
     assert_eq!(
-        world.authority.asked.lock().unwrap().last().unwrap().host,
+        world
+            .authority
+            .received
+            .lock()
+            .unwrap()
+            .last()
+            .unwrap()
+            .host,
         "169.254.169.254"
     );
     world.authority.refuse(Some(Ok(answer(503, &json!({})))));

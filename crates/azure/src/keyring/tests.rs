@@ -191,12 +191,12 @@ fn a_folder_that_hangs_takes_one_thread() {
         while !HUNG.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         scope.spawn(move || {
             let _: () = look();
-            tell.send(())
+            sender.send(())
         });
-        let second = told.recv_timeout(Duration::from_secs(10));
+        let second = receiver.recv_timeout(Duration::from_secs(10));
         drop(hangs);
         first.join().unwrap();
         assert_eq!(second, Ok(()), "the second does not wait for the first");

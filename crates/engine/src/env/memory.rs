@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use evenkeel_model::settings::DEFAULT_MEMORY;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::env::waiting::{SharePart, aside, part_of};
+use crate::env::waiting::{SharePart, exclude_from_timeout, part_of};
 
 /// Permits are counted in units of this many bytes, because a request for them is a `u32`.
 const UNIT: u64 = 1 << 10;
@@ -110,14 +110,14 @@ impl Default for MemoryBudget {
 
 impl MemoryBudget {
     pub fn new(bytes: u64) -> Self {
-        Self::with_listener(bytes, None)
+        Self::build(bytes, None)
     }
 
-    pub fn told(bytes: u64, listener: MemoryListener) -> Self {
-        Self::with_listener(bytes, Some(&Arc::new(listener)))
+    pub fn with_listener(bytes: u64, listener: MemoryListener) -> Self {
+        Self::build(bytes, Some(&Arc::new(listener)))
     }
 
-    fn with_listener(bytes: u64, listener: Option<&Arc<MemoryListener>>) -> Self {
+    fn build(bytes: u64, listener: Option<&Arc<MemoryListener>>) -> Self {
         let share = |share: MemoryShare| {
             let units = u32::try_from(bytes / 16 * share.sixteenths() / UNIT)
                 .unwrap_or(u32::MAX)
@@ -163,7 +163,7 @@ impl MemoryBudget {
 
     /// Like [`take`](Self::take), inside a run, which must not have announced anything yet. The wait does not count as
     /// the run's own time. A run that already has a part of the share gets nothing and does not wait.
-    pub(crate) async fn take_aside(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
+    pub(crate) async fn take_untimed(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let Some(part) = part_of(share as usize) else {
             return MemoryGrant {
                 share: Arc::clone(&self.shares[share as usize]),
@@ -171,7 +171,7 @@ impl MemoryBudget {
                 part: None,
             };
         };
-        let mut grant = aside(self.take(share, bytes)).await;
+        let mut grant = exclude_from_timeout(self.take(share, bytes)).await;
         grant.part = Some(part);
         grant
     }
@@ -347,11 +347,14 @@ mod tests {
         let budget = budget();
         let waits = Waits::new(Arc::new(evenkeel_storage::system::SystemClock::new()));
         let run = async {
-            let first = budget.take_aside(MemoryShare::Values, 6 * MIB).await;
-            assert_eq!(budget.take_aside(MemoryShare::Values, MIB).await.bytes(), 0);
+            let first = budget.take_untimed(MemoryShare::Values, 6 * MIB).await;
+            assert_eq!(
+                budget.take_untimed(MemoryShare::Values, MIB).await.bytes(),
+                0
+            );
             drop(first);
             assert_eq!(
-                budget.take_aside(MemoryShare::Values, MIB).await.bytes(),
+                budget.take_untimed(MemoryShare::Values, MIB).await.bytes(),
                 MIB,
                 "it has given the first back"
             );
@@ -362,17 +365,17 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_told() {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&told);
+    fn every_change_is_reported() {
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&reported);
         let listener = move |share, used: MemoryUse| seen.lock().unwrap().push((share, used.held));
-        let budget = MemoryBudget::told(16 * MIB, Box::new(listener));
-        told.lock().unwrap().clear();
+        let budget = MemoryBudget::with_listener(16 * MIB, Box::new(listener));
+        reported.lock().unwrap().clear();
         drop(futures::executor::block_on(
             budget.take(MemoryShare::Bodies, MIB),
         ));
         assert_eq!(
-            *told.lock().unwrap(),
+            *reported.lock().unwrap(),
             [(MemoryShare::Bodies, MIB), (MemoryShare::Bodies, 0)]
         );
     }

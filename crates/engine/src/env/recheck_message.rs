@@ -21,7 +21,7 @@ pub struct Recheck {
     pub chained: u32,
     /// Digest of the taken keys for which the job that queued this recheck fails. A recheck that finds the same taken
     /// keys does not fail a second time.
-    pub told: Option<String>,
+    pub taken_keys: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +71,7 @@ impl<'r> ListedRecheck<'r> {
             rk,
             items: &recheck.items,
             chained: recheck.chained,
-            told: recheck.told.as_deref(),
+            told: recheck.taken_keys.as_deref(),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Recheck {
             rk: self.primary.key.rk.clone(),
             items: self.items.clone(),
             chained: self.chained,
-            told: self.told.clone(),
+            told: self.taken_keys.clone(),
         };
         // Strings and numbers always serialise.
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
@@ -144,7 +144,7 @@ impl Recheck {
             primary,
             items: wire.items,
             chained: wire.chained,
-            told: wire.told,
+            taken_keys: wire.told,
         })
     }
 }
@@ -168,11 +168,11 @@ mod tests {
                 EntityKey::new("email_Sales", "한😀'%").unwrap(),
             )],
             chained: 0,
-            told: None,
+            taken_keys: None,
         };
         let chained = Recheck {
             chained: 3,
-            told: Some("0f".repeat(8)),
+            taken_keys: Some("0f".repeat(8)),
             ..recheck.clone()
         };
         assert_eq!(

@@ -112,7 +112,7 @@ impl RowMemory {
         }
         let take = |bytes: Option<u64>| async move {
             match bytes {
-                Some(bytes) => Some(budget.take_aside(MemoryShare::Rows, bytes).await),
+                Some(bytes) => Some(budget.take_untimed(MemoryShare::Rows, bytes).await),
                 None => None,
             }
         };

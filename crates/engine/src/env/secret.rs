@@ -65,8 +65,8 @@ mod tests {
     #[test]
     fn an_unreadable_secret_is_requested_once_a_minute() {
         let (secret, at) = (SealSecret::default(), Duration::from_secs);
-        let asked = [0, 0, 59, 60, 61, 120].map(|second| secret.is_to_be_read(at(second)));
-        assert_eq!(asked, [true, false, false, true, false, true]);
+        let requested = [0, 0, 59, 60, 61, 120].map(|second| secret.is_to_be_read(at(second)));
+        assert_eq!(requested, [true, false, false, true, false, true]);
         secret.read.set(Secret::ZEROS).ok().unwrap();
         assert!(!secret.is_to_be_read(at(600)));
     }

@@ -24,7 +24,7 @@ pub struct Waits {
     /// The run has read its primary, or is about to.
     has_read_primary: Arc<AtomicBool>,
     /// Changes to items that no job outcome reports, because the passes that made them failed or were dropped.
-    untold: Arc<Mutex<Vec<ItemChange>>>,
+    unreported: Arc<Mutex<Vec<ItemChange>>>,
 }
 
 /// Whether a run has a part of each memory share, by the share's number. `memory` defines five shares.
@@ -78,7 +78,7 @@ impl Waits {
             spent: Arc::default(),
             shares: Arc::default(),
             has_read_primary: Arc::default(),
-            untold: Arc::default(),
+            unreported: Arc::default(),
         }
     }
 
@@ -96,8 +96,13 @@ impl Waits {
         spent.finished + now
     }
 
-    pub fn untold(&self) -> Vec<ItemChange> {
-        std::mem::take(&mut self.untold.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn unreported(&self) -> Vec<ItemChange> {
+        std::mem::take(
+            &mut self
+                .unreported
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     fn begin(&self) -> ActiveWait {
@@ -128,10 +133,10 @@ impl Drop for ActiveWait {
 }
 
 /// Records changes to items that no job outcome reports. No-op outside a run.
-pub fn note_untold(changes: Vec<ItemChange>) {
+pub fn record_unreported(changes: Vec<ItemChange>) {
     let _ = WAITS.try_with(|waits| {
         waits
-            .untold
+            .unreported
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .extend(changes);
@@ -151,7 +156,7 @@ impl RunSummary {
 
 impl Drop for RunSummary {
     fn drop(&mut self) {
-        note_untold(self.take().changes);
+        record_unreported(self.take().changes);
     }
 }
 
@@ -160,7 +165,7 @@ pub(crate) fn waited() -> Duration {
 }
 
 /// Awaits something that depends on other runs of this process. The wait does not count as the run's own time.
-pub async fn aside<T>(wait: impl Future<Output = T>) -> T {
+pub async fn exclude_from_timeout<T>(wait: impl Future<Output = T>) -> T {
     let waiting = WAITS.try_with(Waits::begin).ok();
     let waited = wait.await;
     drop(waiting);
@@ -192,11 +197,11 @@ mod tests {
         let waits = Waits::new(Arc::new(Paused(Instant::now())));
         let run = async {
             sleep(5 * second).await;
-            aside(sleep(3 * second)).await;
+            exclude_from_timeout(sleep(3 * second)).await;
             assert_eq!(waits.so_far(), 3 * second);
             tokio::join!(
-                aside(sleep(4 * second)),
-                aside(sleep(6 * second)),
+                exclude_from_timeout(sleep(4 * second)),
+                exclude_from_timeout(sleep(6 * second)),
                 sleep(20 * second)
             );
         };
@@ -219,13 +224,13 @@ mod tests {
         let given_up = waits
             .of(tokio::time::timeout(
                 2 * second,
-                aside(std::future::pending::<()>()),
+                exclude_from_timeout(std::future::pending::<()>()),
             ))
             .await;
         assert!(given_up.is_err());
         sleep(second).await;
         assert_eq!(waits.so_far(), 2 * second);
-        aside(sleep(second)).await;
+        exclude_from_timeout(sleep(second)).await;
         assert_eq!(waits.so_far(), 2 * second);
     }
 
@@ -241,13 +246,16 @@ mod tests {
             }],
             ..Summary::default()
         };
-        let told = waits.of(async {
+        let reported = waits.of(async {
             let (mut taken, mut failed) = (RunSummary::default(), RunSummary::default());
             taken.0.add(summary());
             failed.0.add(summary());
             failed.0.add(summary());
             taken.take()
         });
-        assert_eq!((told.await.changes.len(), waits.untold().len()), (1, 2));
+        assert_eq!(
+            (reported.await.changes.len(), waits.unreported().len()),
+            (1, 2)
+        );
     }
 }

@@ -30,7 +30,7 @@ pub(super) async fn differing(
     let looked = look(from, items.iter().collect()).await;
     let looked = looked
         .map_err(|failure| failure.of_views(items.iter().map(|address| address.view.clone())))?;
-    let values: BTreeMap<ItemAddress, _> = looked.said.into_iter().collect();
+    let values: BTreeMap<ItemAddress, _> = looked.property_values.into_iter().collect();
     let other = looked.observed.into_iter().filter(|(address, look)| {
         let (entry, item) = (from.footprint.items.get(address), desired.get(address));
         let overwritten = values

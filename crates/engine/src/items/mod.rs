@@ -191,7 +191,7 @@ pub(crate) struct WriteContext<'p, 'e> {
 #[derive(Default)]
 pub(crate) struct LookResults {
     pub(crate) observed: Vec<(ItemAddress, ObservedItem)>,
-    pub(crate) said: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
+    pub(crate) property_values: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
     /// List members whose row has a count or aggregate that does not match the list.
     pub(crate) behind: Vec<ItemAddress>,
 }
@@ -213,12 +213,12 @@ pub(crate) enum ItemOperation<'p> {
 }
 
 /// An operation and its result. The result of a write is the new ETag or token.
-pub(crate) type Ended<'p> = (ItemOperation<'p>, Result<Option<ETag>, ItemFailure>);
+pub(crate) type OperationResult<'p> = (ItemOperation<'p>, Result<Option<ETag>, ItemFailure>);
 
-pub(crate) enum Ran<'p> {
-    Each(Vec<Ended<'p>>),
+pub(crate) enum OperationResults<'p> {
+    Each(Vec<OperationResult<'p>>),
     /// No operation was sent, because these items differ although the plan expects them unchanged.
-    Nothing(Vec<ItemAddress>),
+    NotSent(Vec<ItemAddress>),
 }
 
 impl<'p> ItemOperation<'p> {
@@ -317,7 +317,7 @@ pub(crate) async fn look(
     for looked in gather(observed.collect()).await {
         let looked = looked?;
         all.observed.extend(looked.observed);
-        all.said.extend(looked.said);
+        all.property_values.extend(looked.property_values);
         all.behind.extend(looked.behind);
     }
     Ok(all)
@@ -344,10 +344,10 @@ pub(crate) async fn apply_in_order<'p>(
     from: LookContext<'_, '_>,
     stays: Stays<'_>,
     operations: Vec<ItemOperation<'p>>,
-) -> Result<Ran<'p>, Failure> {
+) -> Result<OperationResults<'p>, Failure> {
     let differ = confirm::differing(from, stays).await?;
     if !differ.is_empty() {
-        return Ok(Ran::Nothing(differ));
+        return Ok(OperationResults::NotSent(differ));
     }
     let (whole, parts): (Vec<_>, Vec<_>) = operations
         .into_iter()
@@ -385,7 +385,7 @@ pub(crate) async fn apply_in_order<'p>(
                 .flatten(),
         );
     }
-    Ok(Ran::Each(ended))
+    Ok(OperationResults::Each(ended))
 }
 
 pub(crate) async fn differs(

@@ -95,7 +95,7 @@ impl ItemStore for PartStore<'_> {
             if sight.behind && matches!(found, SiteContent::Part(_)) {
                 looked.behind.push(address.clone());
             }
-            looked.said.extend(
+            looked.property_values.extend(
                 sight
                     .property_values(address)
                     .map_err(unreadable)?

@@ -297,7 +297,7 @@ impl RunValues {
                 scope
                     .env
                     .memory
-                    .take_aside(MemoryShare::Values, VALUE_BYTES)
+                    .take_untimed(MemoryShare::Values, VALUE_BYTES)
                     .await,
             );
         }

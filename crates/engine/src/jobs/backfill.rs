@@ -283,7 +283,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::{Engine, EngineParts, Waits, aside, footprint};
+    use crate::{Engine, EngineParts, Waits, exclude_from_timeout, footprint};
     use evenkeel_account::company::{Shape, TABLES, catalog, queue, table};
     use evenkeel_account::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
     use evenkeel_model::audit::{Audit, AuditCursor};
@@ -543,14 +543,14 @@ mod tests {
         engine.backfill(&backfill, &delivery).await.unwrap();
         expects(&engine, 100);
         let walk = walk(&engine, &delivery);
-        let reads = async |after: Duration, set_aside: bool| {
+        let reads = async |after: Duration, excluded: bool| {
             let waits = Waits::new(Arc::clone(&walk.cx.env.clock));
             let run = async {
                 let PrimaryPage {
                     keys, mut ahead, ..
                 } = walk.existing(&Default::default()).await.unwrap();
-                if set_aside {
-                    aside(tokio::time::sleep(after)).await;
+                if excluded {
+                    exclude_from_timeout(tokio::time::sleep(after)).await;
                 } else {
                     tokio::time::sleep(after).await;
                 }
@@ -597,7 +597,7 @@ mod tests {
             .of(engine.backfill(&backfill, &delivery))
             .await
             .unwrap_err();
-        assert!(waits.untold().len() >= 15, "an item of each at least");
+        assert!(waits.unreported().len() >= 15, "an item of each at least");
     }
 
     #[tokio::test(start_paused = true)]

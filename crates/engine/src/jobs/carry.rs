@@ -42,7 +42,7 @@ use crate::protocol::queueing::queue_syncs;
 use crate::protocol::queueing::queue_whole_recheck;
 use crate::protocol::receive::{claims_on, listed, received};
 use crate::protocol::run::reconciler::Reconciler;
-use crate::protocol::scope::{ClaimReading, PassOptions};
+use crate::protocol::scope::{OverlayReading, PassOptions};
 use evenkeel_model::carry::{Carry, CarryCursor};
 use evenkeel_model::catalog::{TableRef, View};
 use evenkeel_model::claim::Claim;
@@ -456,7 +456,7 @@ impl CarryRun<'_> {
                 .as_ref()
                 .is_err_and(|failure| failure.class == FailureClass::Permanent)
         {
-            queue_whole_recheck(self.pass_over(key, ClaimReading::Ask).scope(), None).await?;
+            queue_whole_recheck(self.pass_over(key, OverlayReading::Read).scope(), None).await?;
         }
         ended
     }
@@ -508,9 +508,9 @@ impl CarryRun<'_> {
             .filter(|key| !failed.contains(key));
         let passes = keys.map(|key| {
             let claims = if self.is_claiming_entity(&key) {
-                ClaimReading::Ask
+                OverlayReading::Read
             } else {
-                ClaimReading::Known
+                OverlayReading::Applied
             };
             let reconciler = self.pass_over(&key, claims);
             async move { (key, Box::pin(self.follow_one(reconciler)).await) }
@@ -548,9 +548,9 @@ impl CarryRun<'_> {
         }
     }
 
-    fn pass_over(&self, key: &EntityKey, said: ClaimReading) -> Reconciler<'_> {
+    fn pass_over(&self, key: &EntityKey, overlays: OverlayReading) -> Reconciler<'_> {
         let options = PassOptions {
-            said,
+            overlays,
             ..PassOptions::default()
         };
         Reconciler::new(

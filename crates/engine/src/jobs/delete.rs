@@ -31,7 +31,7 @@ impl RunJob for DeleteJob {
                 .refuse_sealed_order(source, &self.primary, property)?;
         }
         // The version for which a delete request of this run got no answer.
-        let mut asked: Option<ETag> = None;
+        let mut unanswered: Option<ETag> = None;
         loop {
             reconciler.next_round().await?;
             let seen = reconciler.observe().await?;
@@ -48,7 +48,7 @@ impl RunJob for DeleteJob {
                 age,
                 self.if_match.as_ref(),
                 unsatisfied,
-                asked.as_ref(),
+                unanswered.as_ref(),
                 delivery,
             )? {
                 reconciler.settle_from(&seen).await?;
@@ -69,7 +69,7 @@ impl RunJob for DeleteJob {
                     reconciler.settle().await?;
                     return Ok(Outcome::Done(reconciler.take_summary()));
                 }
-                Commit::Unanswered => asked = Some(row.etag.clone()),
+                Commit::Unanswered => unanswered = Some(row.etag.clone()),
                 Commit::Lost => {}
             }
         }
@@ -109,7 +109,7 @@ fn unmet(
     age: Age,
     if_match: Option<&ETag>,
     unsatisfied: Option<String>,
-    asked: Option<&ETag>,
+    unanswered: Option<&ETag>,
     delivery: &Delivery,
 ) -> Result<Option<String>, Failure> {
     let row = stored.row;
@@ -132,7 +132,7 @@ fn unmet(
         Age::Undecided => {}
     }
     // This run has read another version before, so the present version is newer, whatever the clocks show.
-    if asked.is_some_and(|asked| *asked != row.etag) {
+    if unanswered.is_some_and(|unanswered| *unanswered != row.etag) {
         return Ok(Some(
             "the entity was written after a delete request without an answer, which may have deleted the previous entity. Send a new job to delete it"
                 .to_owned(),

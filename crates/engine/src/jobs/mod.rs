@@ -129,7 +129,7 @@ async fn run(cx: &JobContext, work: &Work, delivery: &Delivery) -> Result<Outcom
     let _page = cx
         .env
         .memory
-        .take_aside(MemoryShare::Bodies, PAGE_BYTES)
+        .take_untimed(MemoryShare::Bodies, PAGE_BYTES)
         .await;
     let trusted = believed(&cx.env, job, delivery).await?;
     let outcome = run_job(cx, &trusted, delivery).await?;

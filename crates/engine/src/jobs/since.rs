@@ -155,12 +155,12 @@ mod tests {
         dequeue_count: u32,
         skew: (i64, i64),
     ) -> bool {
-        asked(written, by, dequeue_count, skew).unwrap()
+        try_is_since_apart(written, by, dequeue_count, skew).unwrap()
     }
 
     /// `least` and `most` bound the difference of the services' clocks, in seconds. If `written` is empty, the row is a
     /// document.
-    fn asked(
+    fn try_is_since_apart(
         written: &str,
         by: Option<&str>,
         dequeue_count: u32,
@@ -302,9 +302,13 @@ mod tests {
             ("2026-11-20T15:00:00Z", None),
             ("2026-11-20T15:00:03Z", Some(true)),
         ] {
-            assert_eq!(asked(written, None, 2, (-2, 2)).ok(), decided, "{written}");
+            assert_eq!(
+                try_is_since_apart(written, None, 2, (-2, 2)).ok(),
+                decided,
+                "{written}"
+            );
             assert!(
-                asked(written, None, LEARNING, (-2, 2)).is_ok(),
+                try_is_since_apart(written, None, LEARNING, (-2, 2)).is_ok(),
                 "it is not known better by a {LEARNING}th delivery"
             );
         }

@@ -242,7 +242,7 @@ impl<'e> Staging<'e> {
             self.cx
                 .env
                 .memory
-                .take_aside(MemoryShare::Bodies, bytes * ENTITY_COPIES)
+                .take_untimed(MemoryShare::Bodies, bytes * ENTITY_COPIES)
                 .await,
         );
         let content = self
@@ -286,7 +286,7 @@ impl<'e> Staging<'e> {
                     .cx
                     .env
                     .memory
-                    .take_aside(MemoryShare::Values, value::VALUE_BYTES)
+                    .take_untimed(MemoryShare::Values, value::VALUE_BYTES)
                     .await;
                 let hash = value::hash(self.blobs, &version)
                     .await
@@ -326,7 +326,7 @@ impl<'e> Staging<'e> {
                     self.cx
                         .env
                         .memory
-                        .take_aside(MemoryShare::Values, value::BLOCK_BYTES)
+                        .take_untimed(MemoryShare::Values, value::BLOCK_BYTES)
                         .await,
                 ),
             };

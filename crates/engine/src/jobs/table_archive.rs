@@ -98,7 +98,7 @@ pub(crate) async fn part(
     // Memory for the lines of a file, the page that is read into it, and the file with which it is compared.
     let _files = env
         .memory
-        .take_aside(MemoryShare::Values, 3 * FILE_BYTES as u64)
+        .take_untimed(MemoryShare::Values, 3 * FILE_BYTES as u64)
         .await;
     let began = env.clock.monotonic();
     let mut claimed = false;

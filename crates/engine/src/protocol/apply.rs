@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::execute::Failure;
-use crate::items::{self, ItemOperation, LookContext, Ran, Stays, WriteContext};
+use crate::items::{self, ItemOperation, LookContext, OperationResults, Stays, WriteContext};
 use crate::protocol::change::Commit;
 use crate::protocol::commit::{self, PreparedChange};
 use crate::protocol::observe::Observation;
@@ -89,8 +89,8 @@ impl Pass<'_> {
             desired: &desired.items,
         };
         let ended = match items::apply_in_order(by, from, stays, open).await? {
-            Ran::Each(ended) => ended,
-            Ran::Nothing(differ) => {
+            OperationResults::Each(ended) => ended,
+            OperationResults::NotSent(differ) => {
                 run.touched.extend(differ);
                 return Ok(None);
             }

@@ -205,7 +205,7 @@ pub(crate) async fn upload(
 /// Records the outcomes of operations on items. Returns the new versions of the written items, or `None` if a race was
 /// lost.
 pub(crate) fn record_outcomes(
-    ended: Vec<items::Ended<'_>>,
+    ended: Vec<items::OperationResult<'_>>,
     run: &mut RunState<'_>,
 ) -> Result<Option<BTreeMap<ItemAddress, ETag>>, Failure> {
     let (mut written, mut lost, mut failed) = (BTreeMap::new(), false, None);

@@ -187,7 +187,7 @@ async fn look(
     )
     .await?;
     seen.observed = looked.observed.into_iter().collect();
-    seen.property_values = looked.said.into_iter().collect();
+    seen.property_values = looked.property_values.into_iter().collect();
     seen.behind = looked.behind.into_iter().collect();
     if seen.footprint.unproven {
         let unproven = seen.unproven().next().is_some();

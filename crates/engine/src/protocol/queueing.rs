@@ -128,7 +128,7 @@ impl RunRechecks {
                 primary: scope.primary.clone(),
                 items,
                 chained: scope.chained,
-                told: taken_keys.map(str::to_owned),
+                taken_keys: taken_keys.map(str::to_owned),
             };
             let put = queue.put(&[&recheck]).await;
             put.map_err(|error| {
@@ -253,7 +253,7 @@ pub(crate) async fn queue_recheck(
             primary: scope.primary.clone(),
             items,
             chained,
-            told: taken_keys.map(str::to_owned),
+            taken_keys: taken_keys.map(str::to_owned),
         };
         let put = env.rechecks.put(&place, &recheck, &queue).await;
         put.map_err(|error| storage(format!("queueing a recheck of {}", scope.primary), error))?;
@@ -438,7 +438,7 @@ mod tests {
                     primary: primary.clone(),
                     items: message.clone(),
                     chained: 0,
-                    told: None,
+                    taken_keys: None,
                 };
                 assert!(
                     recheck.encode().len() <= limits::QUEUE_TEXT_BYTES,

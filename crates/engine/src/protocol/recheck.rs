@@ -46,7 +46,7 @@ pub(crate) async fn run(
     }
     match looked {
         // The poison message of the job that queued this recheck already reports these taken keys.
-        Err(_) if taken.is_some() && taken == recheck.told => Ok(reconciler.take_summary()),
+        Err(_) if taken.is_some() && taken == recheck.taken_keys => Ok(reconciler.take_summary()),
         looked => looked.map(|()| reconciler.take_summary()),
     }
 }

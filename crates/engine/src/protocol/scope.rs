@@ -21,18 +21,18 @@ use evenkeel_model::{
 use evenkeel_storage::{Account, TableStore};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum ClaimReading {
+pub(crate) enum OverlayReading {
     #[default]
-    Ask,
+    Read,
     /// The range overlays are already applied to the primary.
-    Known,
+    Applied,
 }
 
 #[derive(Default)]
 pub(crate) struct PassOptions<'e> {
     /// Which items are looked at besides those in `met`.
     pub(crate) reads: ItemReads,
-    pub(crate) said: ClaimReading,
+    pub(crate) overlays: OverlayReading,
     /// Items to look at from the first round on, even if the footprint does not list them.
     pub(crate) met: BTreeSet<ItemAddress>,
     /// Number of consecutive rechecks that led to this pass; 0 if no recheck runs the pass.
@@ -53,7 +53,7 @@ pub(crate) struct Scope<'e> {
     pub(crate) chained: u32,
     pub(crate) document: Option<ArchiveDocument<'e>>,
     pub(crate) folder: ValueFolder,
-    pub(crate) said: ClaimReading,
+    pub(crate) overlays: OverlayReading,
     pub(crate) nested: bool,
     pub(crate) memory: RowMemory,
 }
@@ -77,17 +77,17 @@ pub(crate) struct Reasons(pub(crate) Vec<String>);
 
 impl std::fmt::Display for Reasons {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let told = self.0.len().min(MAX_REASONS);
-        let each = MAX_REASONS_BYTES / told.max(1);
+        let shown = self.0.len().min(MAX_REASONS);
+        let each = MAX_REASONS_BYTES / shown.max(1);
         let reasons: Vec<String> = self
             .0
             .iter()
-            .take(told)
+            .take(shown)
             .map(|reason| quoted::cut(reason, each))
             .collect();
         f.write_str(&reasons.join("; "))?;
-        if self.0.len() > told {
-            write!(f, "; and {} more", self.0.len() - told)
+        if self.0.len() > shown {
+            write!(f, "; and {} more", self.0.len() - shown)
         } else {
             Ok(())
         }
@@ -141,7 +141,7 @@ impl<'e> Scope<'e> {
             chained: options.chained,
             document: options.document,
             folder,
-            said: options.said,
+            overlays: options.overlays,
             nested: options.nested,
             memory: RowMemory::default(),
         }
@@ -153,7 +153,8 @@ impl<'e> Scope<'e> {
 
     /// Whether the pass reads range overlays, because views set properties on ranges of this table.
     pub(crate) fn receives(&self) -> bool {
-        self.said == ClaimReading::Ask && self.env.catalog.ranges_over(self.source).next().is_some()
+        self.overlays == OverlayReading::Read
+            && self.env.catalog.ranges_over(self.source).next().is_some()
     }
 
     pub(crate) fn tables(&self) -> Result<&'e dyn TableStore, Failure> {
@@ -345,9 +346,9 @@ mod tests {
                 "é".repeat(900)
             )
         };
-        let told = |count| Reasons((0..count).map(reason).collect()).to_string();
+        let text_of = |count| Reasons((0..count).map(reason).collect()).to_string();
         for count in [1, 2, 6] {
-            let text = told(count);
+            let text = text_of(count);
             assert!(
                 (0..count).all(|n| text.contains(&format!("view v{n}: "))
                     && text.contains(&format!("it has {n} units"))),
@@ -355,6 +356,6 @@ mod tests {
             );
             assert!(text.len() < 1_024 && !text.contains("more"), "{text}");
         }
-        assert!(told(9).ends_with("; and 3 more"), "{}", told(9));
+        assert!(text_of(9).ends_with("; and 3 more"), "{}", text_of(9));
     }
 }

@@ -128,7 +128,7 @@ type PendingKeys = Vec<(Key, Vec<Answer<Option<Row>>>)>;
 impl Reads {
     /// Reads ranges while they answer enough keys. Returns the reads that no range answered.
     async fn ranges(&self, partition: &Partition, mut waiting: PendingKeys) -> PendingKeys {
-        let (asked, mut poor_ranges) = (waiting.len(), 0);
+        let (requested, mut poor_ranges) = (waiting.len(), 0);
         while waiting.len() > 1 && poor_ranges < MAX_POOR_RANGES {
             let before = waiting.len();
             waiting = match self.range(partition, waiting).await {
@@ -138,9 +138,9 @@ impl Reads {
             let answered = before - waiting.len();
             poor_ranges += usize::from(answered < MIN_ANSWERED || answered * MIN_ANSWERED < before);
         }
-        if asked > 1 {
+        if requested > 1 {
             self.density()
-                .record_range(partition, asked, asked - waiting.len());
+                .record_range(partition, requested, requested - waiting.len());
         }
         waiting
     }
@@ -395,7 +395,7 @@ mod tests {
     }
 
     /// `+` found, `-` absent, `?` unknown.
-    fn shown_answers(rows: &str, complete: bool, asked: &str) -> String {
+    fn shown_answers(rows: &str, complete: bool, requested: &str) -> String {
         let continuation = Continuation {
             next_partition_key: "p".to_owned(),
             next_row_key: None,
@@ -404,7 +404,7 @@ mod tests {
             rows: keys(rows).iter().map(row).collect(),
             continuation: (!complete).then_some(continuation),
         };
-        let keys = keys(asked);
+        let keys = keys(requested);
         let shown = key_answers(
             page,
             (keys.first().unwrap(), keys.last().unwrap()),

@@ -283,11 +283,11 @@ mod tests {
         };
         assert_eq!(about(ErrorClass::TooLarge, None), Evidence::None);
         assert_eq!(about(ErrorClass::TooLarge, Some(413)), Evidence::Answered);
-        for said in [400, 409, 412, 422] {
+        for status in [400, 409, 412, 422] {
             assert_eq!(
-                about(ErrorClass::Transient { retry_after: None }, Some(said)),
+                about(ErrorClass::Transient { retry_after: None }, Some(status)),
                 Evidence::Answered,
-                "{said}"
+                "{status}"
             );
         }
         assert_eq!(

@@ -13,7 +13,7 @@ const HOLD_TIMES: WaitPolicy =
 const CAPACITY: usize = 10_000;
 /// A probe without an answer makes room for another one after this time. A lost probe fails only at the request timeout, and
 /// a scope that waited for that would let the leases of a whole queue expire.
-const PROBE_PATIENCE: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A scope is forgotten this long after its hold ended, and then starts with the shortest hold again.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);
 
@@ -67,7 +67,7 @@ impl ThrottleHolds {
         }
         let probed = hold
             .probing
-            .is_some_and(|since| now < since + PROBE_PATIENCE);
+            .is_some_and(|since| now < since + PROBE_TIMEOUT);
         probed.then(|| HOLD_TIMES.unjittered(hold.times))
     }
 
@@ -108,20 +108,23 @@ impl ThrottleHolds {
                 }
                 return;
             }
-            (Verdict::Throttled(asked), Some(hold)) if !probe => {
+            (Verdict::Throttled(retry_after), Some(hold)) if !probe => {
                 // A burst of 64 answers 503 is one reason to wait, not 64 doublings.
                 // If the service asks for a wait, a probe that was sent earlier does not end it.
-                let probing = hold.probing.filter(|_| asked.is_none());
+                let probing = hold.probing.filter(|_| retry_after.is_none());
                 ThrottleHold {
-                    until: hold.until.max(now + asked.unwrap_or_default()),
+                    until: hold.until.max(now + retry_after.unwrap_or_default()),
                     probing,
                     ..hold
                 }
             }
-            (Verdict::Throttled(asked), held) => {
+            (Verdict::Throttled(retry_after), held) => {
                 let times = held.map_or(0, |hold| hold.times).saturating_add(1);
                 ThrottleHold {
-                    until: now + HOLD_TIMES.wait(times, unit).max(asked.unwrap_or_default()),
+                    until: now
+                        + HOLD_TIMES
+                            .wait(times, unit)
+                            .max(retry_after.unwrap_or_default()),
                     times,
                     probing: None,
                 }
@@ -308,7 +311,7 @@ mod tests {
     #[test]
     fn a_probe_sent_before_a_requested_wait_does_not_end_it() {
         let wait = Verdict::Throttled(Some(ms(60_000)));
-        for (asked_by, answered) in [
+        for (probe, answered) in [
             (Some(ms(1_100)), ms(100)),
             (Some(ms(100)), ms(1_100)),
             (None, ms(1_100)),
@@ -323,14 +326,14 @@ mod tests {
                 holds.admit(&scope("hot"), ms(1_100)),
                 PaceAdmission::Probe(ms(1_100))
             );
-            holds.settle(scope("hot"), asked_by, wait, ms(1_200), 0.5);
+            holds.settle(scope("hot"), probe, wait, ms(1_200), 0.5);
             for verdict in [Verdict::Unknown, Verdict::Answered] {
                 holds.settle(scope("hot"), Some(answered), verdict, ms(1_300), 0.5);
                 holds.abandon(&scope("hot"), answered);
                 assert_eq!(
                     holds.admit(&scope("hot"), ms(61_199)),
                     PaceAdmission::Held(ms(1)),
-                    "{asked_by:?} {verdict:?}"
+                    "{probe:?} {verdict:?}"
                 );
             }
         }
@@ -378,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_nobody_asked_for_in_five_minutes_is_forgotten() {
+    fn a_scope_without_requests_for_five_minutes_is_forgotten() {
         let mut holds = ThrottleHolds::default();
         holds.settle(scope("hot"), None, BUSY, ms(0), 0.5);
         assert_eq!(

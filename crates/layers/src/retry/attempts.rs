@@ -85,7 +85,7 @@ impl<S: ?Sized> Retry<S> {
                     course.failed(&error);
                     match rule.after(error.class) {
                         NextStep::Repeat => backoff::Error::transient(error),
-                        NextStep::End => backoff::Error::permanent(error),
+                        NextStep::GiveUp => backoff::Error::permanent(error),
                     }
                 })
             }
@@ -184,16 +184,20 @@ impl Backoff for RetryWaits<'_> {
             return Some(Duration::ZERO);
         }
         self.waited += 1;
-        let asked = last.and_then(ErrorClass::retry_after).unwrap_or_default();
+        let retry_after = last.and_then(ErrorClass::retry_after).unwrap_or_default();
         let longest = self.policy.longest();
-        let patience = if self.course.held() {
+        let max_wait = if self.course.held() {
             MAX_HELD_WAIT.min(longest)
         } else {
             longest
         };
-        if asked > patience {
+        if retry_after > max_wait {
             return None;
         }
-        Some(self.policy.wait(self.waited, self.rng.unit()).max(asked))
+        Some(
+            self.policy
+                .wait(self.waited, self.rng.unit())
+                .max(retry_after),
+        )
     }
 }

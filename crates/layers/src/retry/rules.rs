@@ -16,7 +16,7 @@ pub(super) enum Unanswered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextStep {
     Repeat,
-    End,
+    GiveUp,
 }
 
 impl Unanswered {
@@ -92,9 +92,9 @@ impl Unanswered {
 
     pub(super) const fn after(self, class: ErrorClass) -> NextStep {
         match (class, self) {
-            (ErrorClass::Ambiguous, Self::Surface) => NextStep::End,
+            (ErrorClass::Ambiguous, Self::Surface) => NextStep::GiveUp,
             (class, _) if class.is_transient() => NextStep::Repeat,
-            _ => NextStep::End,
+            _ => NextStep::GiveUp,
         }
     }
 

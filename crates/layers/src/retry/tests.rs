@@ -296,7 +296,7 @@ async fn every_operation_that_was_not_executed_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_are_bounded_and_the_last_failure_is_told() {
+async fn attempts_are_bounded_and_the_last_failure_is_returned() {
     for (what, _) in EVERYTHING {
         for class in [ErrorClass::Refused, THROTTLED, TRANSIENT] {
             assert_eq!(run(what, [class; 20]).await, (Err(class), 6), "{what:?}");
@@ -305,7 +305,7 @@ async fn attempts_are_bounded_and_the_last_failure_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_will_not_change_is_never_asked_for_twice() {
+async fn an_answer_that_will_not_change_is_never_requested_twice() {
     for (what, _) in EVERYTHING {
         for class in FINAL {
             assert_eq!(run(what, [class]).await, (Err(class), 1), "{what:?}");
@@ -486,11 +486,11 @@ async fn listed_waits_are_waited_in_their_order_and_then_the_request_ends() {
         );
     }
 
-    let asked = |secs| ErrorClass::Throttled {
+    let throttled = |secs| ErrorClass::Throttled {
         retry_after: Some(Duration::from_secs(secs)),
     };
     for (secs, requests) in [(20, 2), (31, 1)] {
-        let (bare, script) = Scripted::listed([Answer::from(asked(secs))]);
+        let (bare, script) = Scripted::listed([Answer::from(throttled(secs))]);
         assert_eq!(
             perform(&with_retries(&bare, policy), GetEntity)
                 .await
@@ -503,11 +503,11 @@ async fn listed_waits_are_waited_in_their_order_and_then_the_request_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_is_waited_for_and_one_beyond_the_longest_wait_ends_the_request_at_once() {
-    let asked = |secs| ErrorClass::Throttled {
+    let throttled = |secs| ErrorClass::Throttled {
         retry_after: Some(Duration::from_secs(secs)),
     };
     let start = Instant::now();
-    assert_eq!(run(GetEntity, [asked(3)]).await, (Ok(None), 2));
+    assert_eq!(run(GetEntity, [throttled(3)]).await, (Ok(None), 2));
     assert!(
         (3.0..3.1).contains(&start.elapsed().as_secs_f64()),
         "{:?}",
@@ -515,6 +515,6 @@ async fn a_retry_after_is_waited_for_and_one_beyond_the_longest_wait_ends_the_re
     );
 
     let start = Instant::now();
-    assert_eq!(run(GetEntity, [asked(6)]).await, (Err(asked(6)), 1));
+    assert_eq!(run(GetEntity, [throttled(6)]).await, (Err(throttled(6)), 1));
     assert_eq!(start.elapsed(), Duration::ZERO);
 }

@@ -92,15 +92,15 @@ async fn ten_minutes_of_503_on_one_partition_leave_other_partitions_undelayed() 
     let start = Instant::now();
     let (mut held, mut longest_in_place) = (0, Duration::ZERO);
     while start.elapsed() < Duration::from_mins(10) {
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let (class, code) = read(&decorated, "hot").await.unwrap_err();
-        longest_in_place = longest_in_place.max(asked.elapsed());
+        longest_in_place = longest_in_place.max(sent_at.elapsed());
         held += u32::from(code.as_deref() == Some(SCOPE_HELD));
         // The job is released with the requested delay, and others run in between.
         for pk in ["calm", "quiet"] {
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             read(&decorated, pk).await.unwrap();
-            assert_eq!(asked.elapsed(), Duration::ZERO, "{pk} was delayed");
+            assert_eq!(sent_at.elapsed(), Duration::ZERO, "{pk} was delayed");
         }
         tokio::time::sleep(
             class
@@ -145,13 +145,13 @@ async fn a_partition_that_recovers_is_served_within_its_last_hold() {
         "{:?}",
         start.elapsed()
     );
-    let asked = Instant::now();
+    let sent_at = Instant::now();
     join_all((0..64).map(|_| read(&decorated, "hot")))
         .await
         .into_iter()
         .collect::<Result<Vec<()>, _>>()
         .unwrap();
-    assert_eq!(asked.elapsed(), Duration::ZERO);
+    assert_eq!(sent_at.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
@@ -320,7 +320,7 @@ async fn the_circuit_of_an_unused_sink_lapses_and_resets_its_gauge() {
     let decorated = decorate_sink(&name, bare, once, &clock, &rng);
     let people = CollectionName::new("people").unwrap();
     let code = async || decorated.sink.fields(&people).await.unwrap_err().code;
-    let told = |open: usize| {
+    let assert_open_circuits = |open: usize| {
         let line =
             format!("evenkeel_circuit_open{{account=\"catalog\",service=\"search\"}} {open}");
         let text = recorder.handle().render();
@@ -333,15 +333,15 @@ async fn the_circuit_of_an_unused_sink_lapses_and_resets_its_gauge() {
     for _ in 0..8 {
         assert_eq!(code().await, None);
     }
-    told(1);
+    assert_open_circuits(1);
     tokio::time::sleep(Duration::from_mins(14)).await;
     decorated.circuit.lapse();
-    told(1);
+    assert_open_circuits(1);
     tokio::time::sleep(Duration::from_mins(2)).await;
     decorated.circuit.lapse();
-    told(0);
+    assert_open_circuits(0);
     assert_eq!(code().await, None, "it is sent");
-    told(1);
+    assert_open_circuits(1);
     assert_eq!(code().await.as_deref(), Some(CIRCUIT_OPEN));
 }
 
@@ -515,9 +515,9 @@ async fn sent_requests_are_counted_and_withheld_ones_are_not() {
 async fn repetitions_are_counted_by_operation_and_class() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let _here = metrics::set_default_local_recorder(&recorder);
-    let asked = AtomicU32::new(0);
+    let requests = AtomicU32::new(0);
     let (decorated, _) = scripted_account(move |_| {
-        if asked.fetch_add(1, Ordering::Relaxed) == 0 {
+        if requests.fetch_add(1, Ordering::Relaxed) == 0 {
             Answer::Err(ErrorClass::Ambiguous, None)
         } else {
             Answer::Ok

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use evenkeel_azure::http::{HttpAnswer, asked, printable};
+use evenkeel_azure::http::{HttpAnswer, capped_wait, printable};
 use evenkeel_storage::{ErrorClass, Missing};
 
 const MESSAGE_CHARS: usize = 300;
@@ -105,7 +105,7 @@ fn retry_after(answer: &HttpAnswer) -> Option<Duration> {
         .header("retry-after-ms")
         .and_then(|text| text.trim().parse().ok());
     milliseconds
-        .map(|wait| asked(Duration::from_millis(wait)))
+        .map(|wait| capped_wait(Duration::from_millis(wait)))
         .or_else(|| answer.retry_after())
 }
 

@@ -94,8 +94,8 @@ impl Indexes {
 
     fn refused(&self, call: &Call, answer: &HttpAnswer) -> StoreError {
         let class = answer::refused(call.effect, answer);
-        let said = answer::message(answer).filter(|_| class != ErrorClass::Unauthorised);
-        let message = said.unwrap_or_else(|| match (&self.service.auth, class) {
+        let service_message = answer::message(answer).filter(|_| class != ErrorClass::Unauthorised);
+        let message = service_message.unwrap_or_else(|| match (&self.service.auth, class) {
             (SinkAuth::Entra(_), ErrorClass::Unauthorised) => {
                 // Documents belong to the data role. The definition of an index needs the service role.
                 let role = if call.operation == DESCRIBE {

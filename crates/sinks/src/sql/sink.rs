@@ -389,11 +389,11 @@ mod tests {
                 .and_then(|written| written.into_iter().next().unwrap())
                 .map_err(|error| (error.withheld, error.to_string()))
         };
-        let waits = async |told: [&str; 2]| {
+        let waits = async |texts: [&str; 2]| {
             let (withheld, text) = write_it().await.unwrap_err();
             assert!(
                 withheld == Some(Withheld::TableMissing)
-                    && told.iter().all(|told| text.contains(told)),
+                    && texts.iter().all(|part| text.contains(part)),
                 "{withheld:?} {text}"
             );
         };

@@ -27,14 +27,14 @@ pub(super) const fn faulted(fault: &HttpFault) -> ErrorClass {
 
 /// The status and the beginning of the body, as a message.
 pub(super) fn message(answer: &HttpAnswer) -> String {
-    let said = printable(&String::from_utf8_lossy(&answer.body), MESSAGE_CHARS);
+    let body = printable(&String::from_utf8_lossy(&answer.body), MESSAGE_CHARS);
     let status = answer.status;
-    match (status, said.trim()) {
+    match (status, body.trim()) {
         (300..=399, _) => format!(
             "the receiver answered {status}, and redirects are not followed. Configure the address of the target"
         ),
         (_, "") => format!("the receiver answered {status}"),
-        (_, said) => format!("the receiver answered {status}: {said}"),
+        (_, body) => format!("the receiver answered {status}: {body}"),
     }
 }
 

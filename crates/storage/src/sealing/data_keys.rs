@@ -87,7 +87,7 @@ fn owner(home: &Primary) -> String {
 }
 
 /// The entity with its table name in lower case, because table names are case-insensitive.
-fn folded(home: &Primary) -> Primary {
+fn lowercase_table(home: &Primary) -> Primary {
     let table = TableName::new(home.table.as_str().to_ascii_lowercase())
         .unwrap_or_else(|_| home.table.clone());
     Primary {
@@ -99,13 +99,13 @@ fn folded(home: &Primary) -> Primary {
 impl DataKeys<'_> {
     /// Returns the data key of an entity, if it has one. One request.
     pub async fn find(&self, home: &Primary) -> Result<Option<DataKey>, DataKeyError> {
-        self.find_at(&footprint_key(&folded(home)), owner(home))
+        self.find_at(&footprint_key(&lowercase_table(home)), owner(home))
             .await
     }
 
     /// Returns the data key of an entity, or creates one. One request, or two for a new one.
     pub async fn find_or_draw(&self, home: &Primary) -> Result<DataKey, DataKeyError> {
-        self.find_or_draw_at(footprint_key(&folded(home)), owner(home))
+        self.find_or_draw_at(footprint_key(&lowercase_table(home)), owner(home))
             .await
     }
 
@@ -113,7 +113,7 @@ impl DataKeys<'_> {
     /// the entity has a key already, which is rare.
     pub async fn draw_or_renew(&self, home: &Primary) -> Result<FirstKey, DataKeyError> {
         match self
-            .draw_at(&footprint_key(&folded(home)), &owner(home))
+            .draw_at(&footprint_key(&lowercase_table(home)), &owner(home))
             .await?
         {
             Ok(drawn) => Ok(drawn),
@@ -148,7 +148,7 @@ impl DataKeys<'_> {
     /// Writes the row of an entity's data key again, unchanged, so that no late deletion of an earlier version can remove it. Returns
     /// `None` if the entity has no data key. Two requests.
     pub async fn renew(&self, home: &Primary) -> Result<Option<FirstKey>, DataKeyError> {
-        let (key, owner) = (footprint_key(&folded(home)), owner(home));
+        let (key, owner) = (footprint_key(&lowercase_table(home)), owner(home));
         let mut left = RENEWALS;
         loop {
             let Some(row) = self.row(&key).await? else {
@@ -172,11 +172,11 @@ impl DataKeys<'_> {
 
     /// Returns the key of a table's hashes, or creates it. One request, or two for a new one.
     pub async fn of_hashes(&self, of: &TableName) -> Result<HashKey, DataKeyError> {
-        let folded = of.as_str().to_ascii_lowercase();
+        let lowercase = of.as_str().to_ascii_lowercase();
         // Cannot be the key of an entity, which has a "~" after the table.
         #[expect(clippy::expect_used, reason = "letters and digits, at most 63")]
-        let key = EntityKey::new(folded.as_str(), "hash").expect("a key");
-        self.find_or_draw_at(key, json!([folded]).to_string())
+        let key = EntityKey::new(lowercase.as_str(), "hash").expect("a key");
+        self.find_or_draw_at(key, json!([lowercase]).to_string())
             .await
             .map(HashKey::new)
     }
@@ -256,7 +256,7 @@ impl DataKeys<'_> {
     /// Returns the version of an entity's data key, if it has one. One request.
     pub async fn version(&self, home: &Primary) -> Result<Option<ETag>, DataKeyError> {
         Ok(self
-            .row(&footprint_key(&folded(home)))
+            .row(&footprint_key(&lowercase_table(home)))
             .await?
             .map(|row| row.etag))
     }
@@ -264,7 +264,7 @@ impl DataKeys<'_> {
     /// Deletes this version of an entity's data key, and returns whether it existed. Another version may belong to an entity that was put
     /// again, so a late deletion leaves it alone.
     pub async fn erase(&self, home: &Primary, version: ETag) -> Result<bool, DataKeyError> {
-        let key = footprint_key(&folded(home));
+        let key = footprint_key(&lowercase_table(home));
         match self
             .tables
             .apply(
@@ -390,6 +390,9 @@ mod tests {
         };
         assert_eq!(table().as_str(), KEYS);
         assert_eq!(owner(&home("Employees")), r#"["employees","Sales","7"]"#);
-        assert_eq!(folded(&home("EMPLOYEES")), folded(&home("Employees")));
+        assert_eq!(
+            lowercase_table(&home("EMPLOYEES")),
+            lowercase_table(&home("Employees"))
+        );
     }
 }

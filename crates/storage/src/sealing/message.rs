@@ -205,10 +205,10 @@ fn is_same(one: &str, other: &str) -> bool {
 
 /// Whether a text contains the name of an encrypted property, in any case.
 fn names_any(text: &str, names: &BTreeSet<&String>) -> bool {
-    let folded = text.to_lowercase();
+    let lowercase = text.to_lowercase();
     names
         .iter()
-        .any(|name| folded.contains(&name.to_lowercase()))
+        .any(|name| lowercase.contains(&name.to_lowercase()))
 }
 
 fn withhold_value(value: &mut Value) -> bool {

@@ -167,11 +167,11 @@ mod tests {
             entry("d", "no row \"3\"", 7),
         ];
         let found = causes(entries.iter());
-        let told: Vec<_> = found
+        let reported: Vec<_> = found
             .iter()
             .map(|cause| (cause.error.as_str(), cause.count, cause.sample.as_str()))
             .collect();
-        assert_eq!(told, [("no row \"…\"", 3, "b"), ("no table", 1, "c")]);
+        assert_eq!(reported, [("no row \"…\"", 3, "b"), ("no table", 1, "c")]);
         assert_eq!(
             (found[0].first.as_second(), found[0].last.as_second()),
             (3, 7)

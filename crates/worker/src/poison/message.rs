@@ -80,8 +80,8 @@ impl std::str::FromStr for Reason {
 pub struct PoisonError(String);
 
 impl PoisonError {
-    pub(super) fn new(said: impl fmt::Display) -> Self {
-        Self(said.to_string())
+    pub(super) fn new(text: impl fmt::Display) -> Self {
+        Self(text.to_string())
     }
 }
 

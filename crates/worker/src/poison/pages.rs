@@ -67,7 +67,7 @@ pub(super) struct PoisonPages<'q> {
     /// visibility timeout.
     again: u64,
     /// Remaining time to wait for messages that a listing hides; `None` before the first wait.
-    patience: Option<Duration>,
+    remaining_wait: Option<Duration>,
 }
 
 pub(super) struct WalkPage {
@@ -93,7 +93,7 @@ impl<'q> PoisonPages<'q> {
             hidden: purpose.hidden(most),
             seen: BTreeSet::new(),
             again: 0,
-            patience: None,
+            remaining_wait: None,
         }
     }
 
@@ -151,12 +151,12 @@ impl<'q> PoisonPages<'q> {
     /// Waits a moment for messages that a listing hides. Returns `false` if there is nothing to
     /// wait for.
     async fn wait(&mut self) -> bool {
-        let patience = self.patience.unwrap_or_else(|| match self.left() {
+        let remaining_wait = self.remaining_wait.unwrap_or_else(|| match self.left() {
             left if may_be_hidden_by_listing(left) => PagePurpose::Reading.hidden(self.most),
             _ => Duration::ZERO,
         });
-        self.patience = Some(patience.saturating_sub(PAUSE));
-        if self.left() == 0 || patience.is_zero() {
+        self.remaining_wait = Some(remaining_wait.saturating_sub(PAUSE));
+        if self.left() == 0 || remaining_wait.is_zero() {
             return false;
         }
         tokio::select! {

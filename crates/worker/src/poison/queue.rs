@@ -99,7 +99,7 @@ pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String
     } = message;
     let reason = meant.map(|_| message.reason);
     let body = body.as_deref().map(note::compared);
-    let said = serde_json::json!([
+    let identity = serde_json::json!([
         queue,
         message_id,
         id,
@@ -108,7 +108,7 @@ pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String
         body,
         body_blob
     ]);
-    hex::encode(Sha256::digest(said.to_string()))
+    hex::encode(Sha256::digest(identity.to_string()))
 }
 
 impl PoisonQueue {

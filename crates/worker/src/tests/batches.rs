@@ -363,7 +363,7 @@ async fn rechecks_of_one_message_end_one_by_one() {
         },
         items: Vec::new(),
         chained: 0,
-        told: None,
+        taken_keys: None,
     });
     world
         .queues

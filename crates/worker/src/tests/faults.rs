@@ -62,23 +62,23 @@ fn load(world: &World) -> (Vec<String>, Vec<String>) {
     (good, bad)
 }
 
-async fn nothing_is_lost(world: &World, good: &[String], bad: &[String], told: &str) {
+async fn nothing_is_lost(world: &World, good: &[String], bad: &[String], case: &str) {
     assert!(
         world.queues.messages(JOBS).is_empty(),
-        "{told}: not all are settled"
+        "{case}: not all are settled"
     );
     let runs = world.work.runs();
     for id in good {
         assert!(
             runs.iter()
                 .any(|run| run.message == *id && run.to.is_some()),
-            "{told}: {id} is lost"
+            "{case}: {id} is lost"
         );
     }
     assert!(
         runs.iter()
             .any(|run| run.rk == "coalesced" && run.to.is_some()),
-        "{told}: the syncs are lost"
+        "{case}: the syncs are lost"
     );
     let poisoned: Vec<String> = world
         .poisoned()
@@ -88,12 +88,12 @@ async fn nothing_is_lost(world: &World, good: &[String], bad: &[String], told: &
         .collect();
     assert!(
         bad.iter().all(|id| poisoned.contains(id)),
-        "{told}: a bad job is lost"
+        "{case}: a bad job is lost"
     );
     assert_eq!(
         poisoned.len(),
         bad.len(),
-        "{told}: a good job is poisoned: {poisoned:?}"
+        "{case}: a good job is poisoned: {poisoned:?}"
     );
 }
 

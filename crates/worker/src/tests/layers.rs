@@ -731,13 +731,13 @@ async fn primaries_of_several_partitions_take_requests_for_each() {
 #[tokio::test(start_paused = true)]
 async fn a_hundred_deleted_primaries_are_rechecked_by_two_messages() {
     let delete = serde_json::json!({"op": "delete", "table": "Employees"});
-    let (daemon, asked) = a_hundred(&[
+    let (daemon, messages) = a_hundred(&[
         serde_json::json!({"op": "sync", "table": "Employees"}),
         delete,
     ])
     .await;
     let mut rechecks = 0;
-    for message in &asked {
+    for message in &messages {
         rechecks = requests_of(&daemon, by_email(), message).await.1;
     }
     assert_eq!(rechecks, 2);

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::batches::{batch, rk};
 use crate::testing::{JOBS, RECHECK, World, done, permanent, put, sync, transient};
 use crate::{DeliveryReport, DeliveryStatus, Mode, Observer, Rechecks};
-use evenkeel_engine::{Action, ItemChange, Outcome, Recheck, Summary, note_untold};
+use evenkeel_engine::{Action, ItemChange, Outcome, Recheck, Summary, record_unreported};
 use evenkeel_model::job::Primary;
 use evenkeel_model::{AccountName, EntityKey, TableName, ViewName};
 
@@ -33,21 +33,22 @@ impl Observer for RecordingObserver {
     }
 }
 
-async fn told(world: &World) -> Arc<RecordingObserver> {
-    let told = Arc::<RecordingObserver>::default();
+async fn run_observed(world: &World) -> Arc<RecordingObserver> {
+    let observer = Arc::<RecordingObserver>::default();
     let worker = world
         .worker()
-        .observed_by(Arc::clone(&told) as Arc<dyn Observer>);
+        .observed_by(Arc::clone(&observer) as Arc<dyn Observer>);
     let mode = Mode::UntilIdle {
         quiet: Duration::from_secs(1),
         rechecks: Rechecks::Ignored,
     };
     worker.run(mode, CancellationToken::new()).await.unwrap();
-    told
+    observer
 }
 
-fn endings(told: &RecordingObserver) -> Vec<DeliveryStatus> {
-    told.ended
+fn endings(observer: &RecordingObserver) -> Vec<DeliveryStatus> {
+    observer
+        .ended
         .lock()
         .unwrap()
         .iter()
@@ -73,12 +74,12 @@ async fn each_delivery_is_reported_with_its_key_its_changes_and_its_outcome() {
         }
     });
     world.queues.seed(JOBS, &put(7), None);
-    let told = told(&world).await;
+    let observer = run_observed(&world).await;
     assert_eq!(
-        endings(&told),
+        endings(&observer),
         [DeliveryStatus::Retried, DeliveryStatus::Done]
     );
-    let ended = told.ended.lock().unwrap();
+    let ended = observer.ended.lock().unwrap();
     assert_eq!(ended[0].error.as_deref(), Some("writing the copy: 503"));
     assert_eq!(ended[0].step.as_deref(), Some("writing the copy"));
     let last = &ended[1];
@@ -94,7 +95,7 @@ async fn each_delivery_is_reported_with_its_key_its_changes_and_its_outcome() {
         (
             last.changes.len(),
             last.changed,
-            *told.changed.lock().unwrap()
+            *observer.changed.lock().unwrap()
         ),
         (64, 100, 100)
     );
@@ -116,13 +117,13 @@ async fn a_batch_keeps_as_many_changes_as_are_reported() {
         }))
     });
     world.queues.seed(JOBS, &batch(0..40), None);
-    let told = told(&world).await;
-    let ended = told.ended.lock().unwrap();
+    let observer = run_observed(&world).await;
+    let ended = observer.ended.lock().unwrap();
     assert_eq!(
         (
             ended[0].changes.len(),
             ended[0].changed,
-            *told.changed.lock().unwrap()
+            *observer.changed.lock().unwrap()
         ),
         (40, 40_000, 40_000)
     );
@@ -146,12 +147,12 @@ async fn changes_of_failed_runs_are_reported_too() {
                         ..Summary::default()
                     }));
                 }
-                (0, _) => note_untold(vec![change]),
+                (0, _) => record_unreported(vec![change]),
                 (1, _) => {
-                    note_untold(vec![change; 2]);
+                    record_unreported(vec![change; 2]);
                     panic!("index 7 is out of bounds");
                 }
-                _ => note_untold(vec![change; 4]),
+                _ => record_unreported(vec![change; 4]),
             }
             if number == 0 {
                 transient()
@@ -161,7 +162,7 @@ async fn changes_of_failed_runs_are_reported_too() {
         }
     });
     world.queues.seed(JOBS, &put(7), None);
-    let single = told(&world).await;
+    let single = run_observed(&world).await;
     assert_eq!(
         endings(&single),
         [
@@ -187,7 +188,7 @@ async fn changes_of_failed_runs_are_reported_too() {
     );
 
     world.queues.seed(JOBS, &batch(["good", "bad"]), None);
-    let many = told(&world).await;
+    let many = run_observed(&world).await;
     assert_eq!(endings(&many), [DeliveryStatus::Poisoned]);
     let ended = many.ended.lock().unwrap();
     assert_eq!(
@@ -197,8 +198,8 @@ async fn changes_of_failed_runs_are_reported_too() {
     );
 }
 
-fn keys(told: &RecordingObserver) -> Vec<Vec<String>> {
-    let ended = told.ended.lock().unwrap();
+fn keys(observer: &RecordingObserver) -> Vec<Vec<String>> {
+    let ended = observer.ended.lock().unwrap();
     let lines = |delivery: &DeliveryReport| {
         delivery
             .keys
@@ -236,13 +237,13 @@ async fn each_delivery_of_a_batch_is_reported_with_the_outcome_of_each_key() {
     world
         .queues
         .seed(JOBS, &batch(["good", "late", "busy", "bad"]), None);
-    let told = told(&world).await;
+    let observer = run_observed(&world).await;
     assert_eq!(
-        endings(&told),
+        endings(&observer),
         [DeliveryStatus::Retried, DeliveryStatus::Done]
     );
     assert_eq!(
-        keys(&told),
+        keys(&observer),
         [
             vec![
                 "bad poisoned: reading the primary: no such table",
@@ -253,7 +254,7 @@ async fn each_delivery_of_a_batch_is_reported_with_the_outcome_of_each_key() {
             vec!["busy done: "],
         ]
     );
-    let ended = told.ended.lock().unwrap();
+    let ended = observer.ended.lock().unwrap();
     assert_eq!(
         (
             ended[0].jobs,
@@ -266,7 +267,7 @@ async fn each_delivery_of_a_batch_is_reported_with_the_outcome_of_each_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_of_rechecks_are_told_key_by_key() {
+async fn lists_of_rechecks_are_reported_key_by_key() {
     let rechecks = ["1", "2"].map(|rk| Recheck {
         primary: Primary {
             table: TableName::new("Employees").unwrap(),
@@ -274,14 +275,14 @@ async fn lists_of_rechecks_are_told_key_by_key() {
         },
         items: Vec::new(),
         chained: 0,
-        told: None,
+        taken_keys: None,
     });
     let world = World::new();
     world.script(|_, _, _| async { done() });
     world
         .queues
         .seed(RECHECK, &Recheck::encode_all(&rechecks.each_ref()), None);
-    let rechecks = told(&world).await;
+    let rechecks = run_observed(&world).await;
     assert_eq!(keys(&rechecks), [["1 done: ", "2 done: "]]);
 }
 
@@ -300,8 +301,8 @@ async fn walks_over_whole_tables_have_no_lag() {
         );
     }
     world.queues.seed(JOBS, &put(7), None);
-    let told = told(&world).await;
-    let ended = told.ended.lock().unwrap();
+    let observer = run_observed(&world).await;
+    let ended = observer.ended.lock().unwrap();
     let with_lag: Vec<&str> = ended
         .iter()
         .filter(|delivery| delivery.lag.is_some())
@@ -328,10 +329,10 @@ async fn poisoned_and_skipped_jobs_are_reported_with_their_reason() {
         }
     });
     world.queues.seed(JOBS, &put(1), None);
-    let first = told(&world).await;
+    let first = run_observed(&world).await;
     world.queues.seed(JOBS, &put(2), None);
     world.queues.seed(JOBS, "no job", None);
-    let second = told(&world).await;
+    let second = run_observed(&world).await;
     assert_eq!(endings(&first), [DeliveryStatus::Poisoned]);
     assert_eq!(first.ended.lock().unwrap()[0].outcome, "permanent");
     let mut second = second.ended.lock().unwrap().clone();
@@ -348,7 +349,7 @@ async fn poisoned_and_skipped_jobs_are_reported_with_their_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_a_shared_run_are_told_once() {
+async fn changes_of_a_shared_run_are_reported_once() {
     let world = World::new();
     world.script(|number, _, _| async move {
         if number == 0 {
@@ -368,10 +369,10 @@ async fn changes_of_a_shared_run_are_told_once() {
     for _ in 0..5 {
         world.queues.seed(JOBS, &sync(7), None);
     }
-    let told = told(&world).await;
-    assert_eq!(endings(&told), [DeliveryStatus::Done; 5]);
+    let observer = run_observed(&world).await;
+    assert_eq!(endings(&observer), [DeliveryStatus::Done; 5]);
     assert_eq!(
-        *told.changed.lock().unwrap(),
+        *observer.changed.lock().unwrap(),
         1,
         "four were coalesced into one run"
     );
@@ -386,7 +387,7 @@ fn a_write_that_was_found_is_counted_once_for_each_view_that_changed() {
         .start_paused(true)
         .build()
         .unwrap();
-    let told = metrics::with_local_recorder(&recorder, || {
+    let observer = metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
             let world = World::new();
             world.script(|number, _, _| async move {
@@ -404,11 +405,11 @@ fn a_write_that_was_found_is_counted_once_for_each_view_that_changed() {
                 }))
             });
             (0..3).for_each(|rk| drop(world.queues.seed(JOBS, &sync(rk), None)));
-            told(&world).await
+            run_observed(&world).await
         })
     });
     assert_eq!(
-        *told.found.lock().unwrap(),
+        *observer.found.lock().unwrap(),
         [Duration::from_secs(2), Duration::from_secs(11)]
     );
     let text = handle.render();

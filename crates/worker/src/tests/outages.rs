@@ -204,7 +204,7 @@ async fn a_get_whose_answer_was_lost_costs_one_attempt_and_the_job_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_minutes_in_which_answers_to_gets_are_lost_poison_nothing_and_little_is_asked_for() {
+async fn ten_minutes_in_which_answers_to_gets_are_lost_poison_nothing_and_cause_few_requests() {
     let world = World::new();
     for rk in 0..200 {
         world.queues.seed(JOBS, &sync(rk), None);

@@ -50,19 +50,19 @@ async fn a_queue_counts_as_answering_while_every_slot_is_taken() {
         "it is not asked"
     );
     let text = recorder.handle().render();
-    let told = text
+    let value = text
         .lines()
         .find_map(|line| {
             line.strip_prefix("evenkeel_last_poll_timestamp_seconds{queue=\"evenkeel-jobs\"} ")
         })
         .unwrap();
-    let answered: f64 = told.parse().unwrap();
+    let answered: f64 = value.parse().unwrap();
     assert!(
         answered
             > at(Duration::from_secs(4 * 60 + 30))
                 .as_duration()
                 .as_secs_f64(),
-        "{told}"
+        "{value}"
     );
 }
 
@@ -91,12 +91,12 @@ async fn never_more_than_the_free_slots_are_got() {
             most * 10 >= concurrency * 9,
             "only {most} at once with {concurrency} slots"
         );
-        let asked = queues
+        let requested = queues
             .iter()
             .flat_map(|queue| world.queues.calls(Op::Get, queue.as_str()))
             .map(|call| call.max)
             .max();
-        assert!(asked <= Some(u32::try_from(concurrency.min(32)).unwrap()));
+        assert!(requested <= Some(u32::try_from(concurrency.min(32)).unwrap()));
     }
 }
 
@@ -183,10 +183,10 @@ async fn a_ring_wakes_an_idle_worker_at_once_and_a_false_one_is_cheap() {
         let before = world.queues.calls(Op::Get, JOBS).len();
         assert_eq!(doorbell.ring(None), 1);
         sleep(Duration::from_mins(1)).await;
-        let asked = world.queues.calls(Op::Get, JOBS).len() - before;
+        let polls = world.queues.calls(Op::Get, JOBS).len() - before;
         assert!(
-            (12..=22).contains(&asked),
-            "{asked} polls in a minute after a ring for nothing"
+            (12..=22).contains(&polls),
+            "{polls} polls in a minute after a ring for nothing"
         );
         world.queues.seed(JOBS, &sync("a"), None);
         rung_at = world.clock.monotonic();
@@ -201,7 +201,7 @@ async fn a_ring_wakes_an_idle_worker_at_once_and_a_false_one_is_cheap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_fails_is_not_asked_sooner_for_a_ring() {
+async fn a_queue_that_fails_is_not_polled_sooner_for_a_ring() {
     let world = World::new();
     let worker = world.worker();
     let doorbell = worker.doorbell();
@@ -229,7 +229,7 @@ async fn a_queue_that_fails_is_not_asked_sooner_for_a_ring() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recheck_queues_are_asked_less_often() {
+async fn recheck_queues_are_polled_less_often() {
     let mut world = World::new();
     world.settings.poll = POLL;
     world.run_for(Duration::from_hours(1)).await;
@@ -283,7 +283,7 @@ fn recheck(rk: &str) -> String {
         primary,
         items: Vec::new(),
         chained: 0,
-        told: None,
+        taken_keys: None,
     }
     .encode()
 }

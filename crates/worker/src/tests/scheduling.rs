@@ -12,7 +12,7 @@ use crate::testing::{
     Effect, JOBS, Op, RECHECK, SECOND, World, done, from_to, put, sync, transient,
 };
 use crate::{Mode, Rechecks};
-use evenkeel_engine::{Work, aside};
+use evenkeel_engine::{Work, exclude_from_timeout};
 use evenkeel_model::settings::Concurrency;
 use evenkeel_storage::{Clock as _, ErrorClass};
 
@@ -95,12 +95,12 @@ async fn a_run_that_a_redelivered_sync_shares_is_a_redelivery() {
     };
     let (_, others) = tokio::join!(world.run_for(Duration::from_secs(100)), others);
     let runs = world.work.runs();
-    let told: Vec<_> = runs
+    let deliveries: Vec<_> = runs
         .iter()
         .map(|run| (run.message.as_str(), run.dequeue_count))
         .collect();
     assert_eq!(
-        told,
+        deliveries,
         [(others[0].as_str(), 1), (others[1].as_str(), 2)],
         "the last one does for {redelivered} as well"
     );
@@ -118,7 +118,7 @@ async fn waiting_for_a_scarce_resource_does_not_use_up_the_time_of_a_run() {
     world.script(move |_, _, _| {
         let scarce = Arc::clone(&scarce);
         async move {
-            let _one = aside(scarce.acquire()).await;
+            let _one = exclude_from_timeout(scarce.acquire()).await;
             sleep(Duration::from_mins(1)).await;
             done()
         }
@@ -137,7 +137,7 @@ async fn a_run_that_hangs_is_cut_off_after_its_time_however_long_it_waited() {
     world.settings.job_timeout = Duration::from_mins(10);
     world.queues.seed(JOBS, &put("a"), None);
     world.script(|number, _, _| async move {
-        aside(sleep(Duration::from_mins(20))).await;
+        exclude_from_timeout(sleep(Duration::from_mins(20))).await;
         if number == 0 {
             std::future::pending().await
         } else {
@@ -222,7 +222,7 @@ fn recheck() -> evenkeel_engine::Recheck {
         primary: evenkeel_model::job::Primary { table, key },
         items: Vec::new(),
         chained: 0,
-        told: None,
+        taken_keys: None,
     }
 }
 

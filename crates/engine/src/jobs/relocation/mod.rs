@@ -586,8 +586,8 @@ impl<'e> Relocation<'e> {
             return Ok(CopyDecision::Skip(reason));
         }
         // This run has read another version before, so the present version is newer, whatever the clocks show.
-        if let Progress::Unanswered(asked) = &self.progress
-            && asked.version != row.etag
+        if let Progress::Unanswered(unanswered) = &self.progress
+            && unanswered.version != row.etag
         {
             return Ok(CopyDecision::Skip(
                 "the entity was written after a delete request without an answer, which may have deleted the previous entity. Send a new job to relocate it"

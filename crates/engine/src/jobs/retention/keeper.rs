@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::jobs::retention::plan::{RetentionPlan, There, plan};
+use crate::jobs::retention::plan::{ExistingTables, RetentionPlan, plan};
 use crate::jobs::retention::turns::{QueuedTurn, TimedJob, Timetable, TurnTime};
 use evenkeel_model::catalog::{Catalog, Retention, TableRef};
 use evenkeel_model::settings::{QueueSettings, WaitPolicy};
@@ -73,10 +73,10 @@ impl<'c> Keeper<'c> {
     /// Maintains the tables of every retention once, and queues the drops that are due, or all drops if `time` is
     /// `TurnTime::Now`. If one retention fails, the others are still maintained, and the first failure is returned.
     pub async fn tend(&self, time: TurnTime) -> Result<(), KeeperError> {
-        let mut there = There::new();
+        let mut existing = ExistingTables::new();
         let mut first = Ok(());
         for retention in self.catalog.retentions.values() {
-            let ended = match self.planned(retention, &mut there).await {
+            let ended = match self.planned(retention, &mut existing).await {
                 Ok(plan) => self.carry_out(retention, &plan, time).await,
                 Err(error) => Err(error),
             };
@@ -85,11 +85,11 @@ impl<'c> Keeper<'c> {
         first
     }
 
-    /// The changes to the tables of a retention. The tables of each account are listed once and cached in `there`.
+    /// The changes to the tables of a retention. The tables of each account are listed once and cached in `existing`.
     pub async fn planned(
         &self,
         retention: &Retention,
-        there: &mut There,
+        existing: &mut ExistingTables,
     ) -> Result<RetentionPlan, KeeperError> {
         let followers = self.catalog.followers(retention);
         let stores = self.timetable.stores();
@@ -104,10 +104,10 @@ impl<'c> Keeper<'c> {
             .chain(former)
             .chain([&retention.account])
         {
-            if !there.contains_key(account) {
+            if !existing.contains_key(account) {
                 let tables = all_tables(stores.account(account)?.tables.as_ref()).await;
                 let doing = || format!("listing tables for [retention.{}]", retention.name);
-                there.insert(
+                existing.insert(
                     account.clone(),
                     tables.map_err(|source| KeeperError::Store {
                         doing: doing(),
@@ -116,7 +116,7 @@ impl<'c> Keeper<'c> {
                 );
             }
         }
-        Ok(plan(retention, &followers, there, self.timetable.now()))
+        Ok(plan(retention, &followers, existing, self.timetable.now()))
     }
 
     /// Creates the tables of a plan, and queues the drops that are due, or all drops if `time` is `TurnTime::Now`.

@@ -19,6 +19,6 @@ mod turns;
 mod tests;
 
 pub use keeper::{Keeper, KeeperError};
-pub use plan::{RetentionPlan, There};
+pub use plan::{ExistingTables, RetentionPlan};
 pub use rules::RuleKeeper;
 pub use turns::{QueuedTurn, TurnTime};

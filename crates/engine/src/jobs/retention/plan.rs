@@ -13,7 +13,7 @@ use evenkeel_model::{AccountName, TableName};
 /// shorter. Before that, a worker with a slow clock may be about to create the table.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
-pub type There = BTreeMap<AccountName, BTreeSet<TableName>>;
+pub type ExistingTables = BTreeMap<AccountName, BTreeSet<TableName>>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RetentionPlan {
@@ -27,16 +27,16 @@ pub struct RetentionPlan {
 pub(super) fn plan(
     retention: &Retention,
     followers: &Followers,
-    there: &There,
+    existing: &ExistingTables,
     now: Timestamp,
 ) -> RetentionPlan {
     let exists = |table: &TableRef| {
-        there
+        existing
             .get(&table.account)
-            .is_some_and(|there| there.contains(&table.table))
+            .is_some_and(|existing| existing.contains(&table.table))
     };
     let source = retention.source();
-    let own: BTreeSet<TableRef> = tables(there, &retention.account)
+    let own: BTreeSet<TableRef> = tables(existing, &retention.account)
         .filter_map(|name| source.table(name))
         .collect();
     let (over, kept): (Vec<_>, Vec<_>) = own
@@ -63,7 +63,7 @@ pub(super) fn plan(
     }
     for follower in followers.all() {
         for (begins, ends) in
-            tables(there, &follower.account).filter_map(|name| follower.tables.period(name))
+            tables(existing, &follower.account).filter_map(|name| follower.tables.period(name))
         {
             let followed = source.at(begins);
             let is_expired = retention.is_expired(&followed.table, now)
@@ -78,8 +78,11 @@ pub(super) fn plan(
     plan
 }
 
-fn tables<'t>(there: &'t There, account: &AccountName) -> impl Iterator<Item = &'t TableName> {
-    there.get(account).into_iter().flatten()
+fn tables<'t>(
+    existing: &'t ExistingTables,
+    account: &AccountName,
+) -> impl Iterator<Item = &'t TableName> {
+    existing.get(account).into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -108,8 +111,8 @@ mod tests {
         }
     }
 
-    fn planned(followers: &Followers, there: &[&str]) -> (Vec<String>, Vec<String>) {
-        let there = there
+    fn planned(followers: &Followers, existing: &[&str]) -> (Vec<String>, Vec<String>) {
+        let existing = existing
             .iter()
             .map(|name| TableName::new(*name).unwrap())
             .collect();
@@ -117,7 +120,7 @@ mod tests {
         let plan = plan(
             &retention(),
             followers,
-            &[(AccountName::main(), there)].into(),
+            &[(AccountName::main(), existing)].into(),
             now,
         );
         (
@@ -132,7 +135,7 @@ mod tests {
 
     #[test]
     fn missing_tables_are_created_and_only_expired_tables_of_the_pattern_are_dropped() {
-        let there = [
+        let existing = [
             "Employees",
             "Logins",
             "Logins20261117",
@@ -141,7 +144,7 @@ mod tests {
             "Logins20261120",
             "LoginsOld20200101",
         ];
-        let (create, drop) = planned(&Followers::default(), &there);
+        let (create, drop) = planned(&Followers::default(), &existing);
         assert_eq!(create, ["Logins20261121", "Logins20261122"]);
         assert_eq!(drop, ["Logins20261117", "Logins20261118"]);
     }
@@ -153,7 +156,7 @@ mod tests {
             former: [dated("Old%Y%m%d")].into(),
             footprints: Some(dated("Prints%Y%m%d")),
         };
-        let there = [
+        let existing = [
             "Logins20261117",
             "Logins20261119",
             "Prints20261119",
@@ -162,7 +165,7 @@ mod tests {
             "Prints20261120",
             "ByUser20261122",
         ];
-        let (create, drop) = planned(&followers, &there);
+        let (create, drop) = planned(&followers, &existing);
         let expected = [
             "ByUser20261119",
             "ByUser20261121",
@@ -185,7 +188,7 @@ mod tests {
             former: [dated("Old%Y%m%d")].into(),
             footprints: None,
         };
-        let there = [
+        let existing = [
             "ByUser20261110",
             "Old20261111",
             "ByUser20261120",
@@ -194,7 +197,7 @@ mod tests {
             "Logins20261121",
             "Logins20261122",
         ];
-        let (create, drop) = planned(&followers, &there);
+        let (create, drop) = planned(&followers, &existing);
         assert_eq!(create, ["ByUser20261121", "ByUser20261122"]);
         assert_eq!(drop, ["Logins20261110", "Logins20261111"]);
     }

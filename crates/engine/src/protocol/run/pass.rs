@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::env::Env;
-use crate::env::waiting::note_untold;
+use crate::env::waiting::record_unreported;
 use crate::execute::{Delivery, Failure, FailureClass, Summary};
 use crate::items::value::RunValues;
 use crate::protocol::apply::ApplyOutcome;
@@ -41,7 +41,7 @@ pub(crate) struct Pass<'e> {
 impl Drop for Pass<'_> {
     /// Records the changes of a pass that failed or was dropped half-way, because the items have changed nevertheless.
     fn drop(&mut self) {
-        note_untold(std::mem::take(&mut self.summary.changes));
+        record_unreported(std::mem::take(&mut self.summary.changes));
     }
 }
 

@@ -64,7 +64,7 @@ async fn two_reads_of_one_row_share_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_is_sent_after_it_was_asked_for() {
+async fn a_read_is_sent_after_it_was_requested() {
     let stage = Stage::with(|_| FaultDecision::AnswerLate {
         answers: LATENCY,
         timeout: Duration::from_mins(1),
