@@ -22,6 +22,8 @@ const PREFIX: &str = "Attempts";
 
 /// If the table that it follows does not exist, a table can be dropped this long after its period.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
+/// Resolution of the queues' clock.
+const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 
 type Rows = BTreeMap<EntityKey, Row>;
 
@@ -218,9 +220,10 @@ impl DatedHistory {
     /// them, and the archived rows still exist.
     pub(super) fn judge(&self, now: Timestamp) -> Result<(), String> {
         // A drop is queued when the retention time has passed by the correct clock, and is done when it has also passed
-        // by the queues' clock.
+        // by the queues' clock. Queues report the time of a message in whole seconds, without the fraction.
         let now = now
             .saturating_add(self.queues_off.min(SignedDuration::ZERO))
+            .and_then(|now| now.saturating_sub(QUEUE_CLOCK))
             .unwrap_or(now);
         for table in self.tables.keys() {
             let followed = period_of(table)
