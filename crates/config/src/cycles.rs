@@ -56,7 +56,7 @@ fn check_tables(root: &Section<'_>, view: &View, views: &[&View]) {
     if let (Some([others @ .., _]), Some(target)) = (way.as_deref(), target(view)) {
         let (name, source, others) = (&view.name, &view.source.table, others.join(", then "));
         let message = format!(
-            "the views form a cycle: {others} copies back into {source} what {name} copies into {target}; expected another table for one of them"
+            "the views form a cycle: {name} copies {source} into {target}, and {others} copies it back; expected another table for one of them"
         );
         let key = view.kind.kind().target_key();
         error(root, Declaration::View(name), key, &message);

@@ -34,7 +34,7 @@ pub(super) fn view(
             .ok()?;
         if target.tables == source.tables && target.account != source.account {
             let message = format!(
-                "the tables {} are in account {}; expected that account, found {}",
+                "the tables {} are in account {}; expected the same account, found {}",
                 source.tables, source.account, target.account
             );
             section.error("account", message);
@@ -68,7 +68,7 @@ fn retention<'r>(
             .map(|retention| format!("{:?}", retention.tables.to_string()))
             .collect();
         let known = if known.is_empty() {
-            "there is no [retention]".to_owned()
+            "declare [retention.NAME] with these tables".to_owned()
         } else {
             format!("expected one of {}", known.join(", "))
         };

@@ -208,7 +208,7 @@ fn check_condition(table: &TableDraft<'_>) {
     let Some(when) = &table.when else { return };
     let error = |problem: &str| table.section.error("when", problem);
     if table.encrypt.is_empty() {
-        error("no property is encrypted; expected the key encrypt as well");
+        error("no property is encrypted; expected encrypt = [\"PROPERTY\"] as well");
     }
     for name in when.properties() {
         if table.encrypt.contains(name) {

@@ -129,7 +129,7 @@ fn warn_of_shared_keys(mapping: &EventMapping, job: &Section<'_>) {
         return;
     }
     let message = format!(
-        "two different events can get the same key, because it does not determine {}. Use the whole value, or parts that restore it, such as before:/ and after:/",
+        "two different events can get the same key: {} cannot be restored from it. Use the whole value, or parts that restore it, such as before:/ and after:/",
         fields.into_iter().collect::<Vec<_>>().join(" and ")
     );
     match job.section("entity").filter(|entity| entity.has("RowKey")) {

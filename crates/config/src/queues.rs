@@ -49,7 +49,7 @@ pub(super) fn read(root: &Section<'_>, accounts: &[AccountName]) -> Vec<QueueSet
                     format!("{owner} is declared twice")
                 } else {
                     format!(
-                        "{owner} would share the queue {:?} with {first}",
+                        "{owner} would share the queue {:?} with {first}; expected another name",
                         name.as_str()
                     )
                 };

@@ -173,7 +173,14 @@ fn target(section: &Section<'_>, resource: ResourceKind) -> Option<SasTarget> {
             if let (Some(from), Some(to)) = (&rows.rk_from, &rows.rk_to)
                 && sorts_before(to, from)
             {
-                section.error("rk_to", "the range of rows ends before it begins");
+                section.error(
+                    "rk_to",
+                    format!(
+                        "expected at least rk_from ({:?}), found {:?}",
+                        from.as_str(),
+                        to.as_str()
+                    ),
+                );
             }
             Some(SasTarget::Table(table?, rows))
         }

@@ -182,9 +182,9 @@ impl SourceReader<'_> {
             ValueKind::Nil
         };
         let kind = match value {
-            DeValue::Table(_) | DeValue::Array(_) if depth >= MAX_DEPTH => {
-                refuse("nested too deeply")
-            }
+            DeValue::Table(_) | DeValue::Array(_) if depth >= MAX_DEPTH => refuse(&format!(
+                "nested too deeply; expected at most {MAX_DEPTH} levels"
+            )),
             DeValue::String(text) => ValueKind::String(text.clone().into_owned()),
             DeValue::Boolean(truth) => ValueKind::Boolean(*truth),
             DeValue::Integer(number) => {
@@ -193,10 +193,10 @@ impl SourceReader<'_> {
                     Err(_) => refuse("the integer does not fit into 64 bits"),
                 }
             }
-            DeValue::Float(number) => number
-                .as_str()
-                .parse()
-                .map_or_else(|_| refuse("not a number"), ValueKind::Float),
+            DeValue::Float(number) => number.as_str().parse().map_or_else(
+                |_| refuse(&format!("expected a number, found {}", number.as_str())),
+                ValueKind::Float,
+            ),
             DeValue::Datetime(moment) => ValueKind::String(moment.to_string()),
             DeValue::Array(items) => ValueKind::Array(
                 items

@@ -1342,7 +1342,7 @@ fn an_unsupported_key_is_reported_with_its_replacement() {
         ),
         (
             "[pace]\npartition = 1000".to_owned(),
-            "pace.partition: unknown key; this limit is the one that Azure publishes",
+            "pace.partition: unknown key; Azure publishes this limit",
         ),
         (
             "[pace]\nstart_percent = 10".to_owned(),
@@ -1440,7 +1440,7 @@ fn signatures_for_applications_are_declared_and_their_mistakes_found() {
         ),
         (
             "table = \"Employees\"\npk = \"p\"\nrk_from = \"b\"\nrk_to = \"a\"",
-            "sas.s.rk_to: the range of rows ends before it begins",
+            "sas.s.rk_to: expected at least rk_from (\"b\"), found \"a\"",
         ),
         (
             "table = \"evenkeelkeys\"\npermissions = \"rd\"",
@@ -2182,7 +2182,7 @@ fn the_unsupported_key_spill_is_reported_with_its_replacement() {
     let spilling = "[views.readings]\nkind = \"large_entity\"\nsource = \"Meters\"\ncontainer = \"readings\"\nspill = true\n";
     let errors = mistakes(spilling);
     assert!(
-        matches!(errors.as_slice(), [error] if error.contains("views.readings.spill: unknown key; store more than 252 values in a wide table")),
+        matches!(errors.as_slice(), [error] if error.contains("views.readings.spill: unknown key; rows have at most 252 properties")),
         "{errors:?}"
     );
 }
@@ -3019,7 +3019,7 @@ fn probable_mistakes_are_warnings() {
         )
         .join("\n")
     };
-    assert!(own_table("{RowKey}_x").contains("begin with a literal"));
+    assert!(own_table("{RowKey}_x").contains("Begin with a literal"));
     assert_eq!(own_table("x_{RowKey}"), "");
     let partition = |key: &str| {
         warnings(

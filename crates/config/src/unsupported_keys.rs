@@ -1,8 +1,9 @@
 //! Keys that a reader may expect but that do not exist. The error names what to use instead.
 
 const SECTIONS_WITH_IDENTITY: [&str; 3] = ["accounts", "encryption", "sinks"];
-const ROTATION: &str = "to rotate a key, write the other key to its file, then regenerate the old key after ten seconds";
-const AZURE_LIMIT: &str = "this limit is the one that Azure publishes, and a 503 lowers it. Set account, the share of this process";
+const ROTATION: &str =
+    "to rotate a key, write the other key to its file. Regenerate the old key ten seconds later";
+const AZURE_LIMIT: &str = "Azure publishes this limit, and a 503 response lowers it. Set account, the maximum rate of this process";
 
 /// Top-level sections, a key (or a prefix of keys if it ends with `_`), and the advice.
 const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
@@ -24,7 +25,7 @@ const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
     (
         &["http"],
         "open_contents",
-        "set open_reads = false to require a token, and contents in [http.tokens.NAME]",
+        "set open_reads = false to require a token. Each [http.tokens.NAME] has its own contents = true or false",
     ),
     (&["pace"], "partition", AZURE_LIMIT),
     (&["pace"], "queue", AZURE_LIMIT),
@@ -90,7 +91,7 @@ const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
     (
         &["views"],
         "spill",
-        "store more than 252 values in a wide table (`wide = true` in its [tables] section), or in a table for each day",
+        "rows have at most 252 properties. Set `wide = true` in the [tables] section, or use tables by date",
     ),
 ];
 

@@ -56,7 +56,7 @@ fn check_own_key<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Name
         view.section.warning(
             "row_key",
             format!(
-                "copies are in the table of their primaries, {}, and may get the same keys; begin with a literal, such as \"email_{{Email|lower}}\"",
+                "copies and their primaries share the table {}, so a copy may get the key of a primary. Begin with a literal, such as \"email_{{Email|lower}}\"",
                 view.source
             ),
         );

@@ -807,7 +807,7 @@ pub async fn metadata_that_cannot_be_sent_is_refused(world: &World) {
             .await;
         assert!(
             matches!(class(put), ErrorClass::Permanent | ErrorClass::TooLarge),
-            "{name:?}: {value:?}"
+            "expected an error for the metadata {name:?} = {value:?}"
         );
     }
     assert!(list(world, &container, "").await.is_empty());

@@ -125,7 +125,7 @@ pub async fn one_of_concurrent_writes_under_one_condition_wins(shared: &FilesFix
             async move { shared.files.write(&place, content, &condition).await }
         });
         let won = join_all(writes).await.into_iter().flatten().count();
-        assert_eq!(won, 1, "round {round}");
+        assert_eq!(won, 1, "exactly one write must succeed in round {round}");
     }
 }
 
@@ -154,7 +154,7 @@ pub async fn readers_see_whole_files(shared: &FilesFixture) {
         let read = shared.read("a").await.expect("it is always there");
         assert!(
             texts.iter().any(|text| read.content == text.as_bytes()),
-            "a mixture of {} bytes",
+            "read a mixture of several writes, {} bytes",
             read.content.len()
         );
     }));

@@ -101,7 +101,7 @@ pub async fn a_page_has_at_most_the_requested_rows(world: &World) {
         assert_eq!(
             world.all(&table, &query).await.len(),
             25,
-            "top {top} bounds a page, not the query"
+            "top {top} must limit each page, not the whole query"
         );
     }
 }

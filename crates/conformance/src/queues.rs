@@ -616,7 +616,11 @@ pub async fn a_batch_has_at_most_the_requested_messages(world: &World) {
             );
         }
         for message in batch {
-            assert!(received.insert(message.id), "delivered twice");
+            assert!(
+                received.insert(message.id.clone()),
+                "message {:?} was delivered twice",
+                message.id
+            );
         }
     }
     assert_eq!(received, sent);
@@ -636,7 +640,7 @@ pub async fn batches_and_timeouts_out_of_range_are_refused(world: &World) {
         assert_eq!(
             class(queues.get(&queue, max, visibility).await),
             ErrorClass::Permanent,
-            "{max} for {visibility:?}"
+            "expected an error for {max} messages, hidden for {visibility:?}"
         );
     }
     assert_eq!(class(queues.peek(&queue, 0).await), ErrorClass::Permanent);

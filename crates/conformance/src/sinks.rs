@@ -87,8 +87,11 @@ impl SinkFixture {
         let found = self
             .get(at)
             .await
-            .unwrap_or_else(|| panic!("there is no {at}"));
-        assert!(wanted.matches(&found), "{found:?} instead of {wanted:?}");
+            .unwrap_or_else(|| panic!("document {at} does not exist"));
+        assert!(
+            wanted.matches(&found),
+            "expected {wanted:?}, found {found:?}"
+        );
     }
 }
 
@@ -103,7 +106,7 @@ pub async fn a_document_is_read_as_it_was_written(fixture: &SinkFixture) {
     assert_eq!(
         fixture.get("wyjhil0").await,
         None,
-        "keys tell upper case from lower case"
+        "keys must be case-sensitive"
     );
 }
 

@@ -160,7 +160,7 @@ impl Model {
                 Ok(())
             }
             (outcome, etag) => Err(format!(
-                "{} returned {etag:?}, but {outcome:?} was expected",
+                "{} returned the ETag {etag:?} for the row {outcome:?}; expected both or neither",
                 operation.name()
             )),
         }
@@ -215,7 +215,7 @@ async fn step(
         }
         (Err(found), Err(expected)) if found == expected => Ok(()),
         (found, expected) => Err(format!(
-            "{operations:?}: got {found:?}, expected {expected:?}"
+            "{operations:?}: expected {expected:?}, found {found:?}"
         )),
     }
 }
@@ -247,7 +247,10 @@ pub async fn random_table_operations_agree_with_the_model(world: &World) {
                 .await
                 .map(|row| (row.entity, row.etag));
             if found.as_ref() != model.rows.get(&address.rk) {
-                return Err(format!("{address} reads {found:?}"));
+                return Err(format!(
+                    "read {found:?} at {address}, expected {:?}",
+                    model.rows.get(&address.rk)
+                ));
             }
         }
         Ok(())

@@ -58,7 +58,7 @@ pub async fn tables_are_listed_in_the_case_they_were_created_in(world: &World) {
         assert_eq!(
             listed.iter().filter(|name| *name == table.as_str()).count(),
             1,
-            "{table} in {listed:?}"
+            "expected {table} once, found {listed:?}"
         );
     }
 }
@@ -514,7 +514,11 @@ pub async fn every_write_changes_the_etag_even_an_identical_one(world: &World) {
         Merge(entity("p", "r"), IfMatch::Any),
     ] {
         let etag = world.write(&table, operation.clone()).await;
-        assert!(!etags.contains(&etag), "{} kept the ETag", operation.name());
+        assert!(
+            !etags.contains(&etag),
+            "{} must change the ETag",
+            operation.name()
+        );
         etags.push(etag);
     }
 }
@@ -560,7 +564,7 @@ pub async fn the_timestamp_is_set_by_the_store_and_rises(world: &World) {
             .write(&table, Replace(entity("p", "r"), IfMatch::Any))
             .await;
         let now = world.row(&table, &key("p", "r")).await.timestamp.unwrap();
-        assert!(now > last, "{now} follows {last}");
+        assert!(now > last, "expected a timestamp after {last}, found {now}");
         last = now;
     }
 }
@@ -903,7 +907,7 @@ pub async fn concurrent_writes_each_get_their_own_answer(world: &World) {
                     Resource::Entity(table.clone(), operation.key().clone())
                 );
             }
-            (result, expected) => panic!("{operation:?}: got {result:?}, expected {expected:?}"),
+            (result, expected) => panic!("{operation:?}: expected {expected:?}, found {result:?}"),
         }
     }
     assert_eq!(

@@ -420,7 +420,10 @@ pub async fn readers_never_see_half_a_transaction(world: &World) {
                 .collect::<Vec<_>>();
             assert!(!rounds.contains(&(-1).into()));
             rounds.dedup();
-            assert!(rounds.len() <= 1, "{rounds:?} on one page");
+            assert!(
+                rounds.len() <= 1,
+                "one page must have the rows of one round, found {rounds:?}"
+            );
         }
     };
     join(writer, reader).await;

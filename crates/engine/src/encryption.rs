@@ -26,7 +26,7 @@ use evenkeel_storage::vault::VaultError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum SealError {
     #[error(
-        "{property:?} is encrypted in {table}, but a staged blob is not. Send the property in \"entity\", or encrypted by a client"
+        "{property:?} is encrypted in {table}, but is plain text in the staged blob. Send it in \"entity\", or let a client encrypt it"
     )]
     Staged { property: String, table: TableName },
     #[error(
@@ -38,7 +38,7 @@ enum SealError {
     )]
     Ordered { property: String, table: TableName },
     #[error(
-        "{property:?} has {characters} characters once it is encrypted, at most 32,768 (64 KiB). Shorten it, or move it to a blob by a large_entity view"
+        "{property:?} has {characters} characters when encrypted; at most 32,768 (64 KiB) are allowed. Shorten it, or declare a large_entity view that moves it to a blob"
     )]
     TooLong { property: String, characters: usize },
     #[error(
@@ -50,7 +50,7 @@ enum SealError {
         to: TableName,
     },
     #[error(
-        "{property:?} is encrypted in a blob. Blobs are not encrypted again, so the entity cannot get another key"
+        "{property:?} is encrypted in a blob, and blobs are not encrypted again. The entity must keep its table, PartitionKey and RowKey"
     )]
     InBlob { property: String },
     #[error(

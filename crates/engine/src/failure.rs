@@ -72,7 +72,7 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
             }
         };
         let step = format!(
-            "{step}: the {kind} does not exist, and work waits for it. `evenkeel migrate up` creates declared {kind}s"
+            "{step}: the {kind} does not exist, and jobs wait for it. `evenkeel migrate up` creates declared {kind}s"
         );
         return Failure::new(class, step, error);
     }
@@ -106,7 +106,7 @@ pub(crate) fn first_of(first: Option<Failure>, next: Failure) -> Failure {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("another writer changed the data in each of {0} rounds. The job will be tried again")]
+#[error("other writers changed the data during each of {0} attempts. The job will be retried")]
 struct LostRace(u32);
 
 pub(crate) fn lost_race(step: impl Into<String>, rounds: u32) -> Failure {
@@ -160,7 +160,7 @@ mod tests {
                 }
             );
             assert!(
-                failure.step.contains("work waits for it"),
+                failure.step.contains("jobs wait for it"),
                 "{}",
                 failure.step
             );

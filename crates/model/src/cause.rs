@@ -144,10 +144,10 @@ mod tests {
                 "writing photos",
             ),
             ("changing lists/Kim.jsonl", "changing lists"),
-            ("looking at /srv/archive/Sales/000223.json", "looking at"),
+            ("reading /srv/archive/Sales/000223.json", "reading"),
             (
-                "looking at document U2FsZXM in people of the sink catalog, derived from Employees(\"Sales\", \"7\")",
-                "looking at document",
+                "reading document U2FsZXM in people of the sink catalog, derived from Employees(\"Sales\", \"7\")",
+                "reading document",
             ),
             (
                 "dropping [\"Sales\",\"7\"] in lists/Kim.jsonl of view by_name",

@@ -551,7 +551,7 @@ impl Execute for WatchedEngine {
                 running.ended = true;
                 let words = failure.chain();
                 if words.starts_with("reconciling ")
-                    && words.contains("another writer changed the data in each of")
+                    && words.contains("other writers changed the data during each of")
                 {
                     self.shared_state
                         .lost_every_round(self.caller, began, &words);

@@ -283,7 +283,7 @@ fn forged_lists_and_documents_take_no_more_memory_than_there_is() {
         "bytes, at most 8388608 are allowed",
         "is truncated or longer than",
         "the document is not an entity",
-        "but documents of evenkeel have at most",
+        "but a document has at most",
     ] {
         assert!(poison.contains(words), "{words}: {poison}");
     }

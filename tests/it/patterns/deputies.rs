@@ -219,7 +219,7 @@ pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_
         let ring = [ann, bob, cid, ann]
             .map(|(town, rk)| site.name(&format!("People§(\"{town}\", \"{rk}\")")));
         assert!(
-            told.contains(&format!("a ring of entities, {}, ", ring.join(" -> "))),
+            told.contains(&format!("a cycle of entities, {}, ", ring.join(" -> "))),
             "{told}"
         );
         for (key, person) in &people {

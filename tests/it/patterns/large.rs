@@ -379,7 +379,7 @@ pub(crate) async fn what_was_staged_wrongly_is_told_and_kept(site: &Site) {
         .refused(with(&json!({"blob": "evenkeel-staging/none-of-§"})))
         .await;
     assert!(
-        error.contains("does not exist. Stage it under a name of its own"),
+        error.contains("does not exist. Stage it under a unique name"),
         "{error}"
     );
     let mut staged = site.stage("photo", "x", "image/png").await;
@@ -708,7 +708,7 @@ pub(crate) async fn pointers_that_lead_nowhere_are_refused(site: &Site) {
         .refused(put_at("Sales", "8", &json!({"Photo": photo})))
         .await;
     assert!(
-        error.contains("\"Photo\" points to") && error.contains("no blob of this entity"),
+        error.contains("\"Photo\" points to") && error.contains("not a blob of this entity"),
         "{error}"
     );
     let content = text('b', 2_000);

@@ -274,7 +274,7 @@ async fn what_follows_a_table_and_is_not_there_is_waited_for() {
             failure.chain()
         );
         assert!(
-            failure.chain().contains("its follower"),
+            failure.chain().contains("derived table"),
             "{}",
             failure.chain()
         );

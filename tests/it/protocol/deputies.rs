@@ -411,7 +411,7 @@ async fn a_ring_is_reported_and_harmless_despite_a_fault_at_any_operation() {
             };
             primary.to_string()
         });
-        let told = format!("a ring of entities, {bob} -> {ann} -> {bob}, ");
+        let told = format!("a cycle of entities, {bob} -> {ann} -> {bob}, ");
         assert!(
             failure.class == FailureClass::Permanent && failure.chain().contains(&told),
             "{}",

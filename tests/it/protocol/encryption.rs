@@ -563,7 +563,7 @@ async fn what_cannot_be_kept_sealed_is_refused_with_the_reason() {
     assert!(
         refused(&lab, &job(&staged))
             .await
-            .contains("a staged blob is not")
+            .contains("is plain text in the staged blob")
     );
     let mut newer = put("1", "a", "merge");
     newer["newer_by"] = json!("Salary");
@@ -577,7 +577,7 @@ async fn what_cannot_be_kept_sealed_is_refused_with_the_reason() {
     assert!(
         refused(&lab, &job(&long))
             .await
-            .contains("characters once it is encrypted")
+            .contains("characters when encrypted")
     );
     let away = json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_table": "FormerEmployees", "to_pk": "Sales", "to_rk": "1"});
     assert!(

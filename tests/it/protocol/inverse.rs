@@ -737,7 +737,7 @@ async fn an_archive_job_that_comes_again_leaves_alone_what_came_back_without_roo
         for again in [sent, double] {
             let ended = lab.run(&again).await;
             assert!(
-                matches!(&ended, Ok(Outcome::Skipped { reason, .. }) if reason.contains("no room for ek_source_job")),
+                matches!(&ended, Ok(Outcome::Skipped { reason, .. }) if reason.contains("does not fit into it")),
                 "{ended:?}"
             );
             is_back(&lab, &many(252), "left alone").await;

@@ -1011,7 +1011,7 @@ async fn a_pointer_to_nothing_or_to_the_value_of_somebody_else_is_refused() {
         .unwrap_err();
     assert!(
         foreign.class == FailureClass::Permanent
-            && foreign.chain().contains("no blob of this entity"),
+            && foreign.chain().contains("not a blob of this entity"),
         "{}",
         foreign.chain()
     );

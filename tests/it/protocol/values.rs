@@ -574,7 +574,7 @@ async fn the_error_about_a_list_of_a_changed_view_does_not_advise_to_retire_it()
         ),
         (
             String::new(),
-            "which this catalog does not declare. Use the catalog that declares it",
+            "which this catalog does not have. Use the catalog that has it",
             false,
         ),
     ];

@@ -371,7 +371,7 @@ fn an_encryption_condition_may_use_only_plain_properties_that_jobs_write() {
         ),
         (
             "[tables.Staff]\nwhen = \"Region == 1\"\n".to_owned(),
-            "expected the key encrypt as well",
+            "expected encrypt = [\"PROPERTY\"] as well",
         ),
     ] {
         let found = wrong(&text);

@@ -69,7 +69,9 @@ pub(crate) struct Env {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("catalog replaced during the run; a worker with the recorded catalog goes on")]
+#[error(
+    "catalog replaced during the run; a worker with the recorded catalog will continue the job"
+)]
 struct CatalogReplaced;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

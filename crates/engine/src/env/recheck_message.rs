@@ -131,7 +131,10 @@ impl Recheck {
         let wire: WireRecheck = stored::read_object(object, VERSION, || "the recheck".to_owned())
             .map_err(|error| RecheckError(cause::chain(&error)))?;
         if wire.op != RECHECK {
-            return Err(RecheckError(format!("its op is {}", Quoted(&wire.op))));
+            return Err(RecheckError(format!(
+                "expected op {RECHECK:?}, found {}",
+                Quoted(&wire.op)
+            )));
         }
         let primary = Primary {
             table: wire.table,

@@ -19,11 +19,11 @@ use evenkeel_model::names::MIGRATIONS;
 use evenkeel_model::{AccountName, EdmValue, Entity, EntityKey, Job, TableName};
 use evenkeel_storage::{ErrorClass, Missing, StoreError, TableOperation, TableStore};
 
-const STEP: &str = "reading the secret of seals";
+const STEP: &str = "reading the signing secret of footprints and cursors";
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the row (\"secret\", \"cursors\") of EvenkeelMigrations is malformed. Delete it; jobs under way then begin anew"
+    "the row (\"secret\", \"cursors\") of EvenkeelMigrations is malformed. Delete it. Running jobs will then start over"
 )]
 struct UnreadableSecret;
 
@@ -60,7 +60,7 @@ impl CursorSeal {
             tracing::warn!(
                 op,
                 message_id,
-                "ignored the cursor of {op} job {message_id}: no worker wrote it into this message; the job begins anew"
+                "ignored the cursor of {op} job {message_id}: no worker wrote it into this message; the job starts over"
             );
             cursor.restart();
         }
@@ -135,7 +135,7 @@ pub(crate) async fn read_secret(env: &Env) {
     {
         tracing::warn!(
             error = failure.chain(),
-            "could not read the secret of seals; footprints are not sealed for now"
+            "could not read the signing secret; footprints are written without signatures until it can be read"
         );
     }
 }

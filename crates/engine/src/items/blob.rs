@@ -33,12 +33,8 @@ impl WholeItem for ValueBlob<'_> {
             .blobs
             .properties(self.container, self.name)
             .await;
-        let found = found.map_err(|error| {
-            storage(
-                format!("looking at {}/{}", self.container, self.name),
-                error,
-            )
-        })?;
+        let found = found
+            .map_err(|error| storage(format!("reading {}/{}", self.container, self.name), error))?;
         Ok(vec![
             observed_item::of_blob(&from.scope.primary, found);
             addresses.len()

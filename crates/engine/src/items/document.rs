@@ -63,7 +63,7 @@ struct UncarriedValues {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it has {bytes} bytes, but documents of evenkeel have at most {}",
+    "it has {bytes} bytes, but a document has at most {}",
     limits::ARCHIVED_BYTES
 )]
 struct DocumentTooLarge {
@@ -72,7 +72,7 @@ struct DocumentTooLarge {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "its metadata has {bytes} bytes, names and values together; at most 8,192 are allowed. Shorten `metadata` of [archives.{archive}]"
+    "its metadata has {bytes} bytes (names and values), at most 8,192 are allowed. Shorten `metadata` of [archives.{archive}]"
 )]
 struct MetadataTooLarge {
     archive: ViewName,
@@ -171,11 +171,10 @@ impl<'e> ArchiveDocument<'e> {
 
     /// Rejects an entity whose large values would be left behind.
     pub(crate) fn refuse_values(&self, entity: &Entity) -> Result<(), Failure> {
-        large::known_pointers(entity)
-            .map_err(|error| permanent(self.doing("bringing back"), error))?;
+        large::known_pointers(entity).map_err(|error| permanent(self.doing("restoring"), error))?;
         match large::pointers(&self.folder(), entity).next() {
             Some((property, _)) => Err(permanent(
-                self.doing("bringing back"),
+                self.doing("restoring"),
                 UncarriedValues {
                     property: property.to_owned(),
                 },

@@ -34,7 +34,7 @@ impl WholeItem for ValueFile {
         let found = own_files(from.scope, &self.place)?.find(&self.place).await;
         let found = found.map_err(|error| {
             storage(
-                format!("looking at {}/{}", self.place.dir, self.place.name),
+                format!("reading {}/{}", self.place.dir, self.place.name),
                 error,
             )
         })?;

@@ -90,7 +90,7 @@ impl ItemStore for PartStore<'_> {
         let mut looked = LookResults::default();
         let list = sight.list_view();
         for address in addresses.iter().copied() {
-            let unreadable = |error| permanent(format!("looking at {}", self.site), error);
+            let unreadable = |error| permanent(format!("reading {}", self.site), error);
             let found = sight.find(address).map_err(unreadable)?;
             if sight.behind && matches!(found, SiteContent::Part(_)) {
                 looked.behind.push(address.clone());

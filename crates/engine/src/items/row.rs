@@ -62,7 +62,7 @@ impl WholeItem for RowStore<'_> {
             .get(self.table, self.key, Some(&own))
             .await;
         let row =
-            row.map_err(|error| storage(format!("looking at {}{}", self.table, self.key), error))?;
+            row.map_err(|error| storage(format!("reading {}{}", self.table, self.key), error))?;
         Ok(addresses
             .iter()
             .map(|address| observed_item::of_row(address, &from.scope.primary, row.clone()))

@@ -69,7 +69,7 @@ impl WholeItem for DocumentStore<'_> {
         } = self;
         let step = || {
             format!(
-                "looking at document {key} in {collection} of the sink {sink}, derived from {}",
+                "reading document {key} in {collection} of the sink {sink}, derived from {}",
                 from.scope.primary
             )
         };

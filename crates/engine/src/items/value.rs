@@ -104,7 +104,7 @@ pub(crate) struct RunValues {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{}/{} is not a large value of {primary}: it is outside the archive's folder for them", .place.dir, .place.name)]
+#[error("{}/{} is not a large value of {primary}: it is outside the archive's folder for large values", .place.dir, .place.name)]
 struct ForeignFile {
     place: FilePlace,
     primary: Primary,
@@ -113,7 +113,7 @@ struct ForeignFile {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PointerError {
     #[error(
-        "property {property:?} points to {to}, which is no blob of this entity. Send the value itself, or stage it"
+        "property {property:?} points to {to}, which is not a blob of this entity. Send the value itself, or stage it"
     )]
     Foreign { property: String, to: String },
     #[error("it points to {0}, which does not exist. Send the value itself, or stage it")]

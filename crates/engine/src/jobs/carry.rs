@@ -59,7 +59,7 @@ const PAGE: u32 = 100;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the overlay of {holder} already applies to {taken} entities of {reach}. Change one of the two, so that their ranges do not overlap"
+    "the range overlay of {holder} already applies to {taken} entities of {reach}. Change one of the two primaries, so that their ranges do not overlap"
 )]
 struct TakenRange {
     taken: u64,
@@ -77,7 +77,9 @@ struct UnclearedEntities {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("view {view} sets no properties on ranges of {table}, so no worker has queued this job")]
+#[error(
+    "view {view} sets no properties on ranges of {table}, so this carry job was not queued by a worker"
+)]
 struct NoRange {
     view: ViewName,
     table: TableName,

@@ -92,8 +92,8 @@ impl<'e> MissingTable<'e> {
             return failure;
         }
         let step = format!(
-            "syncing {source}: its follower {missing} does not exist; a worker creates it for [retention.{}] within an hour, or {source} is \
-             being dropped",
+            "syncing {source}: derived table {missing} does not exist. A worker creates it for [retention.{}] within an hour, unless {source} \
+             is being dropped",
             retention.name
         );
         Failure {
@@ -187,6 +187,9 @@ async fn exists(env: &Env, table: &TableRef) -> Result<bool, Failure> {
     match env.account(table)?.tables.query(&table.table, &one).await {
         Ok(_) => Ok(true),
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),
-        Err(error) => Err(storage(format!("looking for the table {table}"), error)),
+        Err(error) => Err(storage(
+            format!("checking whether table {table} exists"),
+            error,
+        )),
     }
 }

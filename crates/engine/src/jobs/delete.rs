@@ -134,7 +134,7 @@ fn unmet(
     // This run has read another version before, so the present version is newer, whatever the clocks show.
     if unanswered.is_some_and(|unanswered| *unanswered != row.etag) {
         return Ok(Some(
-            "the entity was written after a delete request without an answer, which may have deleted the previous entity. Send a new job to delete it"
+            "a delete request got no answer, and the entity was written after it, so it may be another entity. Send a new job to delete it"
                 .to_owned(),
         ));
     }

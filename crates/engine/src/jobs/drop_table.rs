@@ -88,7 +88,7 @@ impl RunJob for DropTable {
             DropDecision::Expired => {}
             DropDecision::AlmostExpired => {
                 return Ok(skipped(format!(
-                    "by the queue service's clock, the retention of table {table} is not over yet"
+                    "by the queue service's clock, this job was enqueued at {enqueued}, before table {table} expired"
                 )));
             }
             DropDecision::KeptUntil(until) => {
@@ -150,11 +150,11 @@ async fn drop_followers(
     for tables in followers.targets.iter().chain(&followers.former) {
         let target = tables.at(begins);
         if followers.former.contains(tables) && cx.env.stores.account(&target.account).is_err() {
-            tracing::warn!(%target, "table {target} of a deleted view stays: its account is no longer configured");
+            tracing::warn!(%target, "kept table {target} of a deleted view: its account {} is not configured", target.account);
             continue;
         }
         if followers.former.contains(tables) && !is_derived(cx, table, &target).await? {
-            tracing::warn!(%target, "table {target} stays: it is recorded as a follower of {table}, but has rows not derived from it");
+            tracing::warn!(%target, "kept table {target}: it is recorded as derived from {table}, but has rows that are not");
             continue;
         }
         dropped += u32::from(drop_one(cx, &target).await?);
@@ -184,9 +184,7 @@ async fn is_derived(cx: &JobContext, from: &TableRef, target: &TableRef) -> Resu
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => {
                 return Ok(true);
             }
-            page => {
-                page.map_err(|error| storage(format!("looking at the table {target}"), error))?
-            }
+            page => page.map_err(|error| storage(format!("reading table {target}"), error))?,
         };
         if !page.rows.is_empty() || page.continuation.is_none() {
             return Ok(page

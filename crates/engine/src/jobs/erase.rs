@@ -96,7 +96,7 @@ impl RunJob for EraseJob {
         for (of, ValuesLeft { until, values }) in &left {
             tracing::warn!(
                 entity = %self.primary, %of, %until, values,
-                "large values of {of} stay until {until}: an earlier job was interrupted; a recheck deletes them"
+                "kept large values of {of} until {until}: an earlier job was interrupted; a recheck deletes them then"
             );
         }
         for archive in &logs {

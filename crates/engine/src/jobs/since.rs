@@ -126,7 +126,7 @@ pub(crate) fn is_written_since(
         return Err(Failure::new(
             class,
             step,
-            "the difference of the services' clocks is not known well enough yet. The job will be retried",
+            "the clock difference between the queue and the table service is not measured precisely yet. The job will be retried",
         ));
     }
     Ok(may_be)

@@ -44,7 +44,7 @@ pub(crate) struct Staging<'e> {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "staged blob {STAGING}/{0} does not exist. Stage it under a name of its own before the job is sent. If an earlier delivery has done \
+    "staged blob {STAGING}/{0} does not exist. Stage it under a unique name, then send the job. If an earlier delivery completed \
      the job, discard the job"
 )]
 pub(crate) struct MissingBlob(BlobName);

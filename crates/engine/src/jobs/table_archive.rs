@@ -327,7 +327,7 @@ impl<'e> TableFiles<'e> {
                 let found = blobs.properties(to, &self.path(name)?).await;
                 found
                     .map(|found| found.map(|found| found.etag))
-                    .map_err(|error| storage(self.doing("looking at", name), error))
+                    .map_err(|error| storage(self.doing("reading the properties of", name), error))
             }
             ArchiveSink::Folder { .. } => Ok(self.read(name).await?.map(|(_, etag)| etag)),
         }

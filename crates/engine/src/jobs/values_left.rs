@@ -38,12 +38,7 @@ pub(crate) async fn values_left(scope: &Scope<'_>) -> Result<Option<ValuesLeft>,
                 scope.folder.prefix(),
             )
             .await;
-            let step = || {
-                format!(
-                    "looking for large values of {} in {container}",
-                    scope.primary
-                )
-            };
+            let step = || format!("listing large values of {} in {container}", scope.primary);
             match blobs {
                 Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Some(0),
                 blobs => {

@@ -42,7 +42,7 @@ impl Pass<'_> {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} ranges still need a carry, more than a footprint can list. Their carry jobs are in the queue, or in the poison queue"
+    "{0} ranges still wait for their carry jobs, more than a footprint can list. Check that these jobs are not in the poison queue"
 )]
 struct TooManyRanges(usize);
 

@@ -45,7 +45,7 @@ enum TakenKey {
         list: ViewName,
     },
     #[error(
-        "{address} is taken by the list of view {list}, which this catalog does not declare. Use the catalog that declares it, or give view {} another target or other keys",
+        "{address} is taken by the list of view {list}, which this catalog does not have. Use the catalog that has it, or give view {} another target or other keys",
         .address.view
     )]
     ByUnknownList {
@@ -53,7 +53,8 @@ enum TakenKey {
         list: ViewName,
     },
     #[error(
-        "{address} is taken by an old list of view {list}, of a former definition. Give view {} another target or other keys, or its former name and definition. Or remove the view, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare the view again",
+        "{address} is taken by an old list of view {list}, which was redefined or removed. Give view {} another target or other keys, or its former name and definition. To delete the list instead, remove view {}, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare the view again",
+        .address.view,
         .address.view
     )]
     ByFormerList {
@@ -63,7 +64,7 @@ enum TakenKey {
     #[error("{address} is taken by a {} that evenkeel did not write. Delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
     #[error(
-        "{address} would be set on a copy, whose own view overwrites such properties. Set the properties on an entity that is not a copy, or let the view of the copy include them"
+        "{address} would be set on a copy, and the view of the copy would overwrite it. Set properties on entities that are not copies, or let the view of the copy include them"
     )]
     OnCopy { address: ItemAddress },
 }

@@ -195,7 +195,7 @@ async fn look(
         scope.warn_ignored(
             &seen.borrowed(&scope.primary),
             "footprint",
-            "they belong to another owner, at the versions listed",
+            "at the listed versions, they belong to another owner",
         );
     }
     Ok(())

@@ -135,7 +135,7 @@ impl<'a> PlanInput<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an item of view {view} has generation {found}, but this worker's catalog has generation {known}. Give this worker the newer catalog, or run `evenkeel migrate up` if there is no newer catalog"
+    "an item of view {view} has generation {found}, but this worker's catalog has generation {known}. Deploy the newer catalog, or run `evenkeel migrate up` if there is none"
 )]
 pub struct OutdatedCatalog {
     pub view: ViewName,

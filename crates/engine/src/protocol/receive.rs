@@ -42,7 +42,7 @@ pub(crate) async fn claims_on(
     };
     let step = || {
         format!(
-            "reading the claims on {table}({:?}) of view {view}",
+            "reading the range overlays of view {view} on {table}({:?})",
             pk.as_str()
         )
     };

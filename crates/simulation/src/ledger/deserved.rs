@@ -94,7 +94,7 @@ impl Ledger {
                     guard,
                     ..
                 }),
-            ) if poison.error.contains("before the job is sent") => {
+            ) if poison.error.contains("Stage it under a unique name") => {
                 self.took_what_was_staged(staged, history)
                     || (guard.is_some() && self.deleted_what_was_staged(staged, history))
             }

@@ -105,7 +105,7 @@ impl ListBlob<'_> {
                 BlobList::parse(&blob.content).map_err(|problem| self.unreadable(problem))?;
             if list.view().as_str() != view {
                 return Err(self.unreadable(format!(
-                    "its metadata names view {view}, but its head names view {}",
+                    "its metadata names view {view}, but its first line (the head) names view {}",
                     list.view()
                 )));
             }

@@ -142,7 +142,7 @@ impl LogSite<'_> {
             .await
         {
             return Ok(answer(
-                &self.doing("widening the span of", &open.blob),
+                &self.doing("extending the time range of", &open.blob),
                 error,
             ));
         }
@@ -184,7 +184,10 @@ impl LogSite<'_> {
                 }),
                 // The last block that fitted into the blob may be the old append.
                 Ok(_) => Ok(AppendResult::Lost),
-                Err(error) => Ok(answer(&self.doing("looking at", &open.blob), error)),
+                Err(error) => Ok(answer(
+                    &self.doing("reading the properties of", &open.blob),
+                    error,
+                )),
             },
             Err(error) => Ok(answer(&self.doing("appending to", &open.blob), error)),
         }
@@ -247,7 +250,7 @@ impl LogSite<'_> {
                 *current = Some(lane_blob);
                 return reply(
                     batch,
-                    &self.doing("looking at the sources of lines of", self.folder),
+                    &self.doing("reading the sources of lines of", self.folder),
                     error,
                 );
             }

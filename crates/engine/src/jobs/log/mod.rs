@@ -124,7 +124,7 @@ impl<'e> EntityLine<'e> {
             .blobs
             .properties(&self.target.container, &record.blob)
             .await;
-        let blob = blob.map_err(|error| storage(self.doing("looking for"), error))?;
+        let blob = blob.map_err(|error| storage(self.doing("finding"), error))?;
         match self.appended(&record).await? {
             Some(line) if *line == record.line => {}
             found => {
@@ -175,7 +175,7 @@ impl<'e> EntityLine<'e> {
                 .blobs
                 .get(&self.target.container, &record.blob, Some(range))
                 .await;
-            let found = found.map_err(|error| storage(self.doing("looking for"), error))?;
+            let found = found.map_err(|error| storage(self.doing("finding"), error))?;
             if found.is_some_and(|blob| hex::encode(Sha256::digest(&blob.content)) == place.sha256)
             {
                 return Ok(Some(place));

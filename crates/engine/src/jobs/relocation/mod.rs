@@ -590,7 +590,7 @@ impl<'e> Relocation<'e> {
             && unanswered.version != row.etag
         {
             return Ok(CopyDecision::Skip(
-                "the entity was written after a delete request without an answer, which may have deleted the previous entity. Send a new job to relocate it"
+                "a delete request got no answer, and the entity was written after it, so it may be another entity. Send a new job to relocate it"
                     .to_owned(),
             ));
         }
@@ -599,7 +599,7 @@ impl<'e> Relocation<'e> {
         }
         if found.is_none() && self.may_be_back(row)? {
             return Ok(CopyDecision::Skip(
-                "the entity was written after this job was enqueued, and has no room for ek_source_job, which shows earlier deliveries. Send a new job to relocate it"
+                "the entity was written after this job was enqueued, and ek_source_job, which identifies earlier deliveries, does not fit into it. Send a new job to relocate it"
                     .to_owned(),
             ));
         }
@@ -612,7 +612,7 @@ impl<'e> Relocation<'e> {
         Ok(match (decide(self.dated(row), found, self.delivery, self.source_delete_impossible())?, found) {
             // The target of a move is excluded, because a move never overwrites another job's row.
             (CopyDecision::Replace(_), Some(kept)) if !self.target.rules().rejects_others && may_have_archived(self.dated(row), DatedRow { row: kept, skew: kept_skew }, self.delivery) => CopyDecision::Skip(
-                "another job has archived another version, and an earlier delivery may have archived a version before that. Send a new job to archive it"
+                "another job has archived another version, perhaps after an earlier delivery of this job archived its own. Send a new job to archive it"
                     .to_owned(),
             ),
             (copy, _) => copy,

@@ -200,7 +200,7 @@ impl<'c> Keeper<'c> {
                     source,
                 });
             }
-            tracing::info!(%table, retention = %retention.name, "created table {table} ahead");
+            tracing::info!(%table, retention = %retention.name, "created table {table} ahead of its date");
         }
         Ok(())
     }

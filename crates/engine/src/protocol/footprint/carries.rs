@@ -221,7 +221,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             &mut unanswered,
             &footprint,
             Some(&row.etag),
-            "removing the mark of a carry from",
+            "recording a completed carry in",
         )
         .await?
         .is_some()
@@ -232,7 +232,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
     }
     Err(lost_race(
         format!(
-            "removing the mark of a carry from the footprint of {}",
+            "recording a completed carry in the footprint of {}",
             scope.primary
         ),
         ROUNDS,

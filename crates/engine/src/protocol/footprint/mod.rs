@@ -109,7 +109,7 @@ pub enum FootprintError {
     )]
     Format { primary: Primary, problem: String },
     #[error(
-        "the footprint of {primary} is too large: {count} items in {bytes} bytes, at most 1,000 items (2,000 while they are exchanged) and 1 MiB"
+        "the footprint of {primary} is too large: {count} items in {bytes} bytes, at most 1,000 items (2,000 while old items are replaced) and 1 MiB"
     )]
     TooLarge {
         primary: Primary,
@@ -391,12 +391,22 @@ impl Footprint {
         let tainted_until = match entity.get("TaintedUntil") {
             None => None,
             Some(EdmValue::DateTime(until)) => Some(until.timestamp()),
-            Some(_) => return Err(malformed("TaintedUntil is not an Edm.DateTime".to_owned())),
+            Some(other) => {
+                return Err(malformed(format!(
+                    "TaintedUntil: expected Edm.DateTime, found {}",
+                    other.type_name()
+                )));
+            }
         };
         let version = match entity.get(DOCUMENT_VERSION) {
             None => 0,
             Some(EdmValue::Int64(version)) => *version,
-            Some(_) => return Err(malformed(format!("{DOCUMENT_VERSION} is not an Edm.Int64"))),
+            Some(other) => {
+                return Err(malformed(format!(
+                    "{DOCUMENT_VERSION}: expected Edm.Int64, found {}",
+                    other.type_name()
+                )));
+            }
         };
         let mut list = entity
             .text("Items")
@@ -517,7 +527,11 @@ fn parse_item(item: WireItem) -> Result<(ItemAddress, Entry), String> {
             collection: CollectionName::new(*collection).map_err(text)?,
             key: DocumentKey::new(*key).map_err(text)?,
         },
-        other => return Err(format!("{other:?} is not a site")),
+        other => {
+            return Err(format!(
+                "expected the address of a row, blob, file or document, found {other:?}"
+            ));
+        }
     };
     Ok((
         ItemAddress {
