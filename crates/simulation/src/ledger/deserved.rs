@@ -10,7 +10,7 @@ use evenkeel_account::{REFUSED, ROW_REFUSED};
 use evenkeel_engine::Recheck;
 
 /// Causes of key conflicts that cannot occur in these worlds.
-const NEVER_MET: [&str; 2] = ["a row that evenkeel did not write", "the list of view"];
+const NEVER_MET: [&str; 2] = ["a row that evenkeel did not write", "list of view"];
 
 pub(crate) struct PoisonReport {
     pub(crate) reason: String,
