@@ -1,5 +1,5 @@
-//! Archives, retentions and rules as texts. Records compare them to find out whether an erasure or
-//! a retention still runs under the same declarations.
+//! Archives, retentions and rules as texts. The texts are recorded and compared, to find out
+//! whether an erasure or a retention still runs under the same declarations.
 
 use std::collections::BTreeMap;
 
