@@ -51,7 +51,8 @@ pub struct ViewSample {
     /// The number of primaries for which the current definition failed to derive items.
     #[serde(skip_serializing_if = "is_none")]
     pub failed: u64,
-    /// Whether existing items would be lost.
+    /// Whether the change would lose existing items: the view derives fewer than half of the former
+    /// items, or a property that the change adds is missing.
     pub loss: bool,
 }
 
@@ -439,7 +440,8 @@ mod tests {
         );
         assert!(!sample(Some(&all), Some(&done), &primaries).loss);
         assert!(!sample(Some(&done), Some(&all), &primaries).loss);
-        // All primaries derive the same key, so they have one item.
+        // The key contains only the status, which has two values, so all primaries together have
+        // two items.
         let one = view(
             r#"{"kind":"secondary_index","table":"main/index","partition_key":"all","row_key":"{Status}"}"#,
         );
