@@ -176,7 +176,7 @@ fn sum(values: impl Iterator<Item = EdmValue>) -> EdmValue {
                 all_whole = false;
                 broken += number;
             }
-            // Moments have no sum. `patterns::aggregate` refuses them.
+            // Moments cannot be summed, and `patterns::aggregate` refuses them.
             _ => {}
         }
     }

@@ -71,7 +71,7 @@ pub struct LogTarget {
     pub time: Option<String>,
     /// How many blobs of the same hour are written to concurrently; at least 1.
     pub spread: u32,
-    /// Size limit of a blob in bytes. Only a single long line may exceed it.
+    /// Size limit of a blob in bytes. Only a single long line may exceed the limit.
     pub roll_at: u64,
 }
 

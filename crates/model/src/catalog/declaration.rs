@@ -10,7 +10,7 @@ use crate::Key;
 
 impl Catalog {
     /// All archives, retentions and rules, by kind and name. The path of a shared folder is left
-    /// out because each host may mount it elsewhere.
+    /// out because each host may mount the folder at another path.
     pub fn declarations(&self) -> BTreeMap<String, String> {
         let archives = self
             .archives

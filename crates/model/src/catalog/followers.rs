@@ -16,7 +16,7 @@ use super::clause::{Clause, Clauses, Declaration, Fact, Tables};
 use super::{Catalog, DatedRef, Retention, View};
 use crate::ViewName;
 
-/// The dated tables that follow those of a retention.
+/// The dated tables that follow the tables of a retention.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Followers {
     /// The targets of current views.
@@ -45,7 +45,7 @@ impl Followers {
 }
 
 impl Catalog {
-    /// The dated tables that follow those of a retention.
+    /// The dated tables that follow the tables of a retention.
     pub fn followers(&self, retention: &Retention) -> Followers {
         let source = retention.source();
         let targets: BTreeSet<DatedRef> = self

@@ -33,8 +33,8 @@ pub enum ViewStatus {
     Known,
     /// A migration recorded that the view was removed: drop the item.
     Retired,
-    /// The view is unknown or the item's generation is newer, so this catalog is outdated: leave
-    /// the item alone.
+    /// The view is unknown or the item's generation is newer, so this catalog is outdated: do not
+    /// change the item.
     Newer,
 }
 
@@ -71,7 +71,8 @@ impl Generations {
         })
     }
 
-    /// A table that was the source of a retired view. Items derived from it may still exist.
+    /// A table that was the source of a retired view. Items derived from this table may still
+    /// exist.
     pub fn retired_table(&self, name: &TableName) -> Option<&TableRef> {
         self.retired.values().find_map(|(_, source)| match source {
             Source::Table(table) => (table.table == *name).then_some(table),

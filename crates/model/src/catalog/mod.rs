@@ -61,7 +61,7 @@ pub struct Catalog {
     /// Every source, target and declared table that is in one account, by name. The names are
     /// spelled as declared.
     pub tables: BTreeMap<TableName, TableRef>,
-    /// The tables that are spread over several accounts, by name. Only views write to them.
+    /// The tables that are spread over several accounts, by name. Only views write to these tables.
     pub spread: BTreeMap<TableName, TargetRef>,
     /// The tables that have a section `[tables.X]`. Applications may keep entities in these tables.
     pub declared: BTreeSet<TableRef>,
@@ -337,8 +337,8 @@ impl Catalog {
         )
     }
 
-    /// The dated table with the footprints of the primaries of `source`. `None` if `source` is not
-    /// dated, because its footprints are in the common table.
+    /// The dated table with the footprints of the primaries of `source`. `None` if these footprints
+    /// are in the common table, for example because `source` is not dated.
     pub fn footprints_of(&self, source: &TableRef) -> Option<TableRef> {
         let retention = self.retention_of(&source.table)?;
         let (begins, _) = retention.tables.period(&source.table)?;

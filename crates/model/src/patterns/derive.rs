@@ -61,9 +61,9 @@ impl Content {
     ///
     /// A row is always written, because the write fences off workers that hold an older state of
     /// the primary. The content of a member or a large value is fixed by its address, and every
-    /// removal is announced first, so that it is written only after an announcement, or if its
-    /// version differs from the listed one. The token of properties contains a digest of their
-    /// values, and the version of a sink's document is a hash of its content. Every write of
+    /// removal is announced first. Therefore such an item is written only after an announcement, or
+    /// if its version differs from the listed version. The token of properties contains a digest of
+    /// their values, and the version of a sink's document is a hash of its content. Every write of
     /// properties or of a document with another version is announced first.
     pub fn is_unchanged_at(&self, etag: &ETag, listed: Option<&ETag>) -> bool {
         match self {
@@ -745,8 +745,8 @@ pub fn derive_archived(
         .collect())
 }
 
-/// Whether two items collide because they have the same site. Properties of two views can share an
-/// entity.
+/// Whether two items have the same site and therefore cannot both exist. Only properties of two
+/// views can be on the same entity.
 fn collides(one: &ItemAddress, other: &ItemAddress) -> bool {
     let both_set = one.part == Some(Part::Properties) && other.part == Some(Part::Properties);
     one.account == other.account && one.site == other.site && !both_set

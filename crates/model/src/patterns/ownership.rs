@@ -23,11 +23,11 @@ pub enum Ownership {
     /// An earlier definition of the view may have derived the item. The owner mark at the site
     /// decides.
     Former,
-    /// No definition of the view has derived an item with this address from the primary.
+    /// No definition of the view can have derived an item with this address from the primary.
     Foreign,
 }
 
-/// A primary with the folder of its large values, to check addresses of items against.
+/// Decides whether items can belong to one primary.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnershipCheck<'a> {
     /// The catalog.

@@ -149,7 +149,8 @@ impl ViewSample {
     }
 }
 
-/// Writes the missing properties, and the numbers of items if they matter.
+/// Writes the missing properties. The numbers of items are added if there are no missing
+/// properties, or if the change would lose items.
 impl fmt::Display for ViewSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "view {}: ", self.view)?;

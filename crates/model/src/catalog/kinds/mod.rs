@@ -19,8 +19,8 @@ use super::form::Form;
 use super::place::TargetRef;
 use super::view::OnConflict;
 
-/// A kind of view as the rest of the program sees it. `P` is the type of its target: [`TargetRef`],
-/// or [`DatedRef`](super::DatedRef) for views of dated tables.
+/// The interface of a kind of view to the rest of the program. `P` is the type of the view's
+/// target: [`TargetRef`], or [`DatedRef`](super::DatedRef) for views of dated tables.
 pub trait Kind<P> {
     /// The form of the items: where and how they are stored.
     fn form(&self) -> Form<'_, P>;

@@ -66,16 +66,16 @@ pub trait ViewSection {
     fn is_by_date(&self) -> bool;
     /// The name of the view, if it is valid.
     fn view_name(&self) -> Option<&ViewName>;
-    /// Whether the section has a key.
+    /// Whether the section contains a key.
     fn has(&self, key: &'static str) -> bool;
     /// Reports a mistake at a key.
     fn error(&self, key: &str, message: impl Display);
     /// Reports a mistake at a name in the TOML table of a key.
     fn error_in(&self, key: &'static str, name: &str, message: impl Display);
-    /// Turns off the report of unknown keys. A reader calls this after a mistake that makes it
-    /// unclear which keys are valid.
+    /// Turns off the report of unknown keys. A reader calls this function after a mistake that
+    /// makes it unclear which keys are valid.
     fn ignore_unknown_keys(&self);
-    /// A required text, which `T` parses. `expected` describes the text in the message if the key
+    /// A required text, parsed by `parse`. `expected` describes the text in the message if the key
     /// is missing.
     fn required<T, E: Display>(
         &self,
@@ -139,7 +139,7 @@ pub trait ViewSection {
         }
     }
 
-    /// Reports each of these keys that is present, because the kind does not have it.
+    /// Reports each of these keys that is present, because the kind does not support the key.
     fn reject_keys(&self, keys: &[&'static str], why: &str) {
         for key in keys.iter().filter(|key| self.has(key)) {
             self.error(key, format!("{why}; remove this key"));

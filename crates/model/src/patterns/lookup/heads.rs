@@ -58,8 +58,8 @@ impl KeyHead {
 }
 
 impl KeyHeads {
-    /// Compares `range` with the first `first` ranges. After their known starts, the keys of all
-    /// ranges have the same form, because the same templates render them.
+    /// Compares `range` with the ranges before index `first`. After their known starts, the keys of
+    /// all ranges have the same form, because the same templates render them.
     pub(super) fn overlap(&self, range: &[KeyHead; 2], first: usize) -> Overlap {
         let [partition, row] = range;
         let mut overlap = Overlap::Disjoint;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::span::behind;
 
-/// A prefix of keys. It has several spellings if its spelling depends on the text that follows.
+/// A prefix of keys. A prefix has several spellings if its spelling depends on the text that
+/// follows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Prefix {
     /// The common start of all spellings.

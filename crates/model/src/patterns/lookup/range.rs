@@ -252,8 +252,8 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
             | KeyFilter::Trim
             | KeyFilter::Nfc
             | KeyFilter::Each(_) => order,
-            // If the filters before this one keep the order of texts, they also keep the number or
-            // moment that a text spells.
+            // If the filters before this filter keep the order of texts, they also keep the number
+            // or moment that a text spells.
             KeyFilter::Pad(_) | KeyFilter::Sortable if order == Order::Text => Order::Number,
             KeyFilter::InvertedTicks if order == Order::Text => Order::Reversed,
             KeyFilter::Date(date) if order == Order::Text && from_large_to_small(date.format()) => {

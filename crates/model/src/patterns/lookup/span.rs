@@ -168,8 +168,8 @@ impl KeyRange {
 ///
 /// The last character is replaced by the next character that is legal in keys. From U+D800 on, the
 /// orders of the service (UTF-16) and the embedded store (UTF-8) differ. If the last character is
-/// there, an earlier character is replaced instead, and the range then includes some keys without
-/// the prefix.
+/// in that part, an earlier character is replaced instead, and the range then includes some keys
+/// without the prefix.
 pub(in crate::patterns) fn behind(prefix: &str) -> Option<String> {
     const LAST_COMMON: char = '\u{d7fe}';
     let mut chars: Vec<char> = prefix.chars().collect();

@@ -40,7 +40,7 @@ impl TermOp {
 pub struct Term {
     /// The name of the property.
     pub property: String,
-    /// How it is restricted.
+    /// How the property is restricted.
     pub op: TermOp,
     /// The value as text, without quotes. It may be empty only if the property is `PartitionKey` or
     /// `RowKey`.
