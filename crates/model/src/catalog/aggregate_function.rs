@@ -1,4 +1,4 @@
-//! Aggregate functions of a group: count, sum, minimum and maximum of its members' contributions.
+//! Aggregate functions: count, sum, minimum and maximum of the contributions of a group's members.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +17,13 @@ pub enum AggregateFunction {
     /// `sum(P)`: an Int64 if every value is an integer and the sum fits, else a Double; 0 if no
     /// member has the property.
     Sum(String),
-    /// `min(P)` of numbers or moments, without NaN; absent if no member has the property.
+    /// `min(P)` of numbers or moments, ignoring NaN; absent if no member has the property.
     Min(String),
-    /// `max(P)`, by the rules of `min`.
+    /// `max(P)` of numbers or moments, ignoring NaN; absent if no member has the property.
     Max(String),
 }
 
-/// Why a text is not an aggregate function.
+/// The error for a text that is not an aggregate function.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not an aggregate function: {problem}; expected count(), sum(Property), min(Property) or max(Property)"
@@ -35,7 +35,7 @@ pub struct AggregateFunctionError {
     pub problem: String,
 }
 
-/// The properties of a primary that the functions use.
+/// The properties of a primary from which these functions compute.
 pub fn properties(set: &BTreeMap<String, AggregateFunction>) -> BTreeSet<&str> {
     set.values()
         .filter_map(AggregateFunction::property)
@@ -43,7 +43,7 @@ pub fn properties(set: &BTreeMap<String, AggregateFunction>) -> BTreeSet<&str> {
 }
 
 impl AggregateFunction {
-    /// The property that it uses.
+    /// The property from which the function computes.
     pub fn property(&self) -> Option<&str> {
         match self {
             Self::Count => None,
@@ -51,7 +51,7 @@ impl AggregateFunction {
         }
     }
 
-    /// The value for these members; `None` if there is none.
+    /// The function's value for these members; `None` if it has no value.
     pub fn of<'m>(&self, members: impl Iterator<Item = &'m Member>) -> Option<EdmValue> {
         match self {
             Self::Count => Some(EdmValue::Int64(
@@ -71,7 +71,7 @@ impl AggregateFunction {
         }
     }
 
-    /// The value for several groups together, from the value of each.
+    /// The function's value for several groups together, computed from its value for each group.
     pub fn combine(&self, groups: impl Iterator<Item = EdmValue>) -> Option<EdmValue> {
         match self {
             Self::Count | Self::Sum(_) => Some(sum(groups)),
@@ -129,9 +129,9 @@ impl fmt::Display for AggregateFunction {
     }
 }
 
-/// What a primary contributes from a property, as its member contains it, such as `Salary=i1200`.
-/// `None` if the primary lacks the property; an error if the value is neither a number nor a
-/// moment.
+/// The contribution of one property of a primary as text, such as `Salary=i1200`. `None` if the
+/// primary lacks the property. An error with the name of the type if the value is neither a number
+/// nor a moment.
 pub fn encode_contribution(
     entity: &Entity,
     property: &str,
@@ -146,7 +146,8 @@ pub fn encode_contribution(
     }
 }
 
-/// The value that a member contributes. The first two texts of a member are its primary's keys.
+/// The value of one property that a member contributes. The first two texts of a member are the
+/// keys of its primary.
 fn parse_contribution(member: &Member, property: &str) -> Option<EdmValue> {
     let text = member
         .0
@@ -162,7 +163,7 @@ fn parse_contribution(member: &Member, property: &str) -> Option<EdmValue> {
     }
 }
 
-/// Adds in the order of the members, so that every process rounds alike.
+/// Adds the values in the order of the members, so that every process gets the same rounding.
 fn sum(values: impl Iterator<Item = EdmValue>) -> EdmValue {
     let (mut whole, mut broken, mut all_whole) = (0_i128, 0.0_f64, true);
     for value in values {
@@ -175,7 +176,7 @@ fn sum(values: impl Iterator<Item = EdmValue>) -> EdmValue {
                 all_whole = false;
                 broken += number;
             }
-            // Moments have no sum. `patterns::aggregate` refuses them.
+            // Moments cannot be summed, and `patterns::aggregate` refuses them.
             _ => {}
         }
     }
@@ -194,8 +195,9 @@ const fn float(number: i64) -> f64 {
 }
 
 /// The minimum or maximum. Integers and doubles are compared exactly by value, because rounding
-/// would make the result depend on the order of the members. NaN would too, so it is left out. A
-/// moment and a number are not comparable: the kind of the first value counts.
+/// would make the result depend on the order of the members. NaN is left out for the same reason. A
+/// moment and a number cannot be compared: values that are not comparable with the first value are
+/// ignored.
 fn extreme(values: impl Iterator<Item = EdmValue>, wanted: Ordering) -> Option<EdmValue> {
     let is_nan = |value: &EdmValue| matches!(value, EdmValue::Double(number) if number.is_nan());
     let better = |value: &EdmValue, best: &EdmValue| compare_by_value(value, best) == Some(wanted);

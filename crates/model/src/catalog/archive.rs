@@ -1,4 +1,4 @@
-//! Archives: where entities are moved when they leave their table.
+//! Archives: the locations to which entities of a table are moved.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,25 @@ use crate::{AccountName, ContainerName, EntityKey, ViewName};
 /// A declared archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archive {
-    /// Its name.
+    /// The name of the archive.
     pub name: ViewName,
     /// The table of the primaries.
     pub source: TableRef,
-    /// Where they go.
+    /// The location to which entities are moved.
     pub target: ArchiveTarget,
 }
 
-/// Where archived entities go.
+/// The location of archived entities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArchiveTarget {
-    /// Another table, under the same key.
+    /// Another table. An archived entity keeps its key.
     Table(TableRef),
-    /// A container: one JSON document per entity.
+    /// A container with one JSON document for each entity.
     Blob(BlobTarget),
-    /// A folder that every worker shares: one JSON document per entity.
+    /// A folder that all workers share, with one JSON document for each entity.
     File(FileTarget),
-    /// Append blobs by hour: a line per version of an entity. Nothing is restored from them.
+    /// Append blobs for each hour, with one line for each version of an entity. Entities cannot be
+    /// restored from a log.
     Log(LogTarget),
 }
 
@@ -63,18 +64,20 @@ pub struct LogTarget {
     pub account: AccountName,
     /// The container.
     pub container: ContainerName,
-    /// The folder of each hour.
+    /// The path of the folder of each hour.
     pub path: LogPath,
-    /// The property that dates an entity. An entity without it is dated by its last write.
+    /// The property whose value decides the hour of an entity. If the entity lacks the property,
+    /// the time of its last write decides.
     pub time: Option<String>,
-    /// How many blobs of an hour are written to at once; at least 1.
+    /// How many blobs of the same hour are written to concurrently; at least 1.
     pub spread: u32,
-    /// Size limit of a blob in bytes. Only a single long line may exceed it.
+    /// Size limit of a blob in bytes. Only a single long line may exceed the limit.
     pub roll_at: u64,
 }
 
 impl LogTarget {
-    /// Default size limit of a blob, so that reading it in one piece stays quick.
+    /// Default size limit of a blob in bytes. It is low enough for a blob to be read quickly in one
+    /// piece.
     pub const ROLL_AT: u64 = 64 << 20;
 }
 
@@ -98,7 +101,8 @@ impl Archive {
                 let place = format!("{}/{}", blob.container, blob.path.as_str());
                 ("to.container", place, &blob.account)
             }
-            // The same folder may be given whole as `dir`, or partly as the start of `path`.
+            // One folder can be configured in two ways: completely in `dir`, or with its last part
+            // at the start of `path`.
             ArchiveTarget::File(file) => {
                 let place = format!("{}/{}", file.dir, file.path.as_str());
                 ("to.dir", place, &AccountName::main())
@@ -132,7 +136,7 @@ fn into_table(source: &Tables, target: &Tables, clauses: &mut Clauses<'_>) {
 }
 
 impl ArchiveTarget {
-    /// The properties of an entity that its place or metadata in the archive is computed from.
+    /// The properties of an entity from which its location or metadata in the archive is computed.
     pub(super) fn reads(&self) -> Vec<PropertyRead<'_>> {
         match self {
             Self::Table(_) | Self::File(_) => Vec::new(),
@@ -146,15 +150,17 @@ impl ArchiveTarget {
         }
     }
 
-    /// Whether this archive and another may store the document of this key in the same place.
-    /// Accounts and folders are not compared, because one may have several names.
+    /// Whether this archive and another archive may store the document with this key at the same
+    /// location. Accounts and folders are not compared, because an account or folder may have
+    /// several names.
     pub fn may_share_place(&self, other: &Self, key: &EntityKey) -> bool {
         match (self, other) {
             (Self::Blob(one), Self::Blob(other)) => {
                 one.container == other.container
                     && matches!((one.path.of(key), other.path.of(key)), (Ok(one), Ok(other)) if one == other)
             }
-            // One archive may have in `dir` what the other has in `path`.
+            // A part of the path that one archive has in `dir` may be in `path` in the other
+            // archive.
             (Self::File(one), Self::File(other)) => match (one.path.of(key), other.path.of(key)) {
                 (Ok(one), Ok(other)) => {
                     let ends = |whole: &str, end: &str| {
@@ -170,7 +176,7 @@ impl ArchiveTarget {
         }
     }
 
-    /// The target table, if the target is a table.
+    /// The target table; `None` if the target is not a table.
     pub const fn table(&self) -> Option<&TableRef> {
         match self {
             Self::Table(table) => Some(table),

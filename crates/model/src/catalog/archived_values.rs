@@ -1,5 +1,5 @@
-//! Large values of archives that store documents. Each archived entity is a primary of a virtual
-//! table.
+//! Large values of archives that store documents. Each archived entity counts as a primary of a
+//! virtual table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::large::{Pointer, ValueFolder};
 use crate::names::NameError;
 use crate::{AccountName, ContainerName, Site, TableName, ViewName};
 
-/// Prefix of the names of virtual tables. They do not exist, but footprints and the owner marks of
-/// values use their names.
+/// Prefix of the names of virtual tables. Virtual tables do not exist, but their names are used in
+/// footprints and in the owner marks of values.
 pub const ARCHIVE_TABLE_PREFIX: &str = "EvenkeelArchive";
-/// How many characters of the archive's name go into the table's name.
+/// Maximum number of characters of the archive's name in the name of its virtual table.
 const NAME_CHARS: usize = 32;
 
 /// The large values of an archive that stores documents.
@@ -22,9 +22,9 @@ const NAME_CHARS: usize = 32;
 pub struct ArchivedValues {
     /// The archive.
     pub archive: ViewName,
-    /// The virtual table of its entities, in the account of the archive's source.
+    /// The virtual table of the archived entities, in the account of the archive's source.
     pub table: TableRef,
-    /// The view whose items they are: the `large_entity` view of the archive's source.
+    /// The view whose items the values are: the `large_entity` view of the archive's source.
     pub view: ViewName,
     /// Where the values are stored, next to the documents.
     pub location: ValueLocation,
@@ -40,7 +40,7 @@ pub enum ValueLocation {
         /// The container.
         container: ContainerName,
     },
-    /// In a folder that every worker shares.
+    /// In a folder that all workers share.
     Files {
         /// The account of the primaries.
         account: AccountName,
@@ -50,7 +50,7 @@ pub enum ValueLocation {
 }
 
 impl ValueLocation {
-    /// The account in the item addresses of the values.
+    /// The account that the item addresses of the values contain.
     pub const fn account(&self) -> &AccountName {
         match self {
             Self::Blobs { account, .. } | Self::Files { account, .. } => account,
@@ -73,7 +73,7 @@ impl ValueLocation {
         }
     }
 
-    /// The site that a pointer leads to; `None` if it leads to another kind of storage.
+    /// The site to which a pointer refers; `None` if the pointer refers to another kind of storage.
     pub fn site(&self, pointer: &Pointer) -> Option<Site> {
         let name = pointer.name.clone();
         match (self, &pointer.container) {
@@ -128,7 +128,8 @@ impl ArchivedValues {
     }
 }
 
-/// A recognizable name plus a hash, so that no two archives share it.
+/// The name of an archive's virtual table: a readable name, and a hash so that no two archives have
+/// the same virtual table.
 fn table(archive: &ViewName) -> Option<TableName> {
     let words = archive.as_str().split(|c: char| !c.is_ascii_alphanumeric());
     let capital = |word: &str| {

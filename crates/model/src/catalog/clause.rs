@@ -1,5 +1,5 @@
-//! Clauses: what each declaration states about things that it shares with others (tables, rows,
-//! properties, blobs, collections, names).
+//! Clauses: what each declaration states about things that it shares with other declarations
+//! (tables, rows, properties, blobs, collections, names).
 //!
 //! | a clause | is broken by |
 //! |---|---|
@@ -9,8 +9,9 @@
 //! | *bars* a fact that the declaration does not support | the fact |
 //! | *needs* a fact | its absence |
 //!
-//! Each declaration states its clauses next to its code, with the key and the message to report.
-//! `config` compares all clauses in one check that knows nothing of kinds, archives or features.
+//! The clauses of a declaration are in the source file of that declaration. Each has the key and
+//! the message of the report about a violation. `config` compares all clauses in one check that
+//! does not depend on kinds, archives or features.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,7 +38,7 @@ pub enum Declaration<'c> {
 }
 
 impl Declaration<'_> {
-    /// The kind and the name of its section, such as `views` and `by_email`.
+    /// The two parts of the section's name, such as `views` and `by_email`.
     pub fn section(&self) -> (&'static str, &str) {
         match self {
             Self::Table(name) => ("tables", name.as_str()),
@@ -62,17 +63,17 @@ impl fmt::Display for Declaration<'_> {
     }
 }
 
-/// One table, or tables by date.
+/// One table, or dated tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tables {
     /// One table.
     One(TableName),
-    /// Tables by date.
+    /// Dated tables.
     Dated(DatedTables),
 }
 
 impl Tables {
-    /// Whether these tables include the others.
+    /// Whether these tables include the tables `others`.
     pub fn cover(&self, others: &Self) -> bool {
         match (self, others) {
             (Self::Dated(dated), Self::One(table)) => dated.period(table).is_some(),
@@ -99,23 +100,24 @@ impl From<&TableName> for Tables {
 /// A fact about tables, or about a property of their entities.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
-    /// Entities may span several rows.
+    /// An entity of the tables may span several rows.
     Wide,
-    /// They are spread over several accounts.
+    /// The tables are spread over several accounts.
     Spread,
-    /// They have their own encrypted properties.
+    /// The tables declare encrypted properties of their own.
     Encrypts,
-    /// Large values of their entities are stored in blobs.
+    /// Large values of the tables' entities are stored in blobs.
     Large,
-    /// Entities of another table are archived into them.
+    /// Entities of another table are archived into the tables.
     Archive,
-    /// A retention creates and drops them.
+    /// A retention creates and drops the tables.
     Dropped,
-    /// They are created and dropped together with the tables of a retention.
+    /// The tables are created and dropped together with the tables of a retention.
     Follows,
-    /// A view writes to them.
+    /// A view writes to the tables.
     Written,
-    /// Values of this property are encrypted, whether written here or copied from another table.
+    /// Values of this property are encrypted, whether they are written to these tables or copied
+    /// from another table.
     Encrypted(String),
     /// Values of this property may be pointers to blobs.
     Pointer(String),
@@ -124,8 +126,8 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// The fact as a sentence. `by` is the declaration that states it about `tables`. `named` is
-    /// the name under which another declaration uses these tables, or one of them.
+    /// The fact as a sentence. `by` is the declaration that states the fact about `tables`. `named`
+    /// is the name by which another declaration refers to `tables`, or to one of them.
     pub fn sentence(&self, by: Declaration<'_>, tables: &Tables, named: &Tables) -> String {
         match self {
             Self::Wide => format!("{named} is wide"),
@@ -148,43 +150,44 @@ impl Fact {
     }
 }
 
-/// Rows that a declaration writes, or sets properties on.
+/// Rows that a declaration writes, or whose properties it sets.
 #[derive(Debug)]
 pub struct WrittenRows<'c> {
-    /// Their tables.
+    /// The tables of the rows.
     pub tables: Tables,
-    /// The templates of their partition key and row key. `None` if the rows may have any key.
+    /// The templates of the partition key and row key. `None` if the rows may have any key.
     pub keys: Option<[&'c Template; 2]>,
-    /// The part of each that is written.
+    /// The part of each row that is written.
     pub part: WrittenPart<'c>,
-    /// Whether they are in the table of the primaries.
+    /// Whether the rows are in the table of the primaries.
     pub in_source_table: bool,
 }
 
 /// The part of a row that is written.
 #[derive(Debug, Clone, Copy)]
 pub enum WrittenPart<'c> {
-    /// The whole row: a copy. Every write removes properties that others have added.
+    /// The whole row, which is a copy. Every write removes properties that other writers have
+    /// added.
     Copy,
-    /// A list or a group, in a row that no other declaration writes.
+    /// A list or a group, in a row that no other declaration writes to.
     List,
-    /// These properties of a row that another owner writes.
+    /// These properties of a row that belongs to another owner.
     Properties(&'c BTreeMap<String, Template>),
 }
 
 /// One clause of a declaration.
 #[derive(Debug)]
 pub struct Clause<'c> {
-    /// The declaration that states it.
+    /// The declaration that states the clause.
     pub by: Declaration<'c>,
     /// The key of the section at which a conflict is reported. Keys of an archive's target begin
     /// with `to.`.
     pub key: &'static str,
-    /// What it states.
+    /// What the clause states.
     pub term: Statement<'c>,
-    /// If present, the clause counts only if this fact holds of these tables.
+    /// If present, the clause applies only if these tables have this fact.
     pub condition: Option<(Tables, Fact)>,
-    /// Whether breaking it is a warning instead of an error.
+    /// Whether a violation is reported as a warning instead of an error.
     pub is_warning: bool,
 }
 
@@ -196,37 +199,38 @@ impl Clause<'_> {
     }
 }
 
-/// What a clause states. The text of `Bars` and `Needs` is appended to the sentence of the fact:
-/// the reason, and what is expected instead.
+/// What a clause states. The text of `Bars` and `Needs` is appended to the sentence of the fact. It
+/// gives the reason and what is expected instead.
 #[derive(Debug)]
 pub enum Statement<'c> {
-    /// No other declaration may own this thing.
+    /// No other declaration may own this thing, unless both share it under the same label.
     Owns {
-        /// An identifier: equal texts mean the same thing.
+        /// The identifier of the thing.
         thing: String,
-        /// Owners with the same label share the thing.
+        /// The label; owners with the same label share the thing.
         shared_as: Option<String>,
-        /// The message that another owner gets.
+        /// The message that is reported at another owner of the thing.
         message: String,
     },
     /// No other declaration may write these rows.
     Writes(WrittenRows<'c>),
-    /// The fact holds.
+    /// The tables have this fact.
     Is(Tables, Fact),
-    /// The fact must not hold.
+    /// The tables must not have this fact.
     Bars(Tables, Fact, String),
-    /// The fact must hold.
+    /// The tables must have this fact.
     Needs(Tables, Fact, String),
 }
 
-/// A property of a primary that a declaration names.
+/// A property of a primary that a declaration reads.
 #[derive(Debug, Clone, Copy)]
 pub struct PropertyRead<'c> {
     /// The key of the section at which the property is named.
     pub key: &'static str,
     /// The property.
     pub property: &'c str,
-    /// Whether the value is compared, or used to compute another value, instead of only copied.
+    /// Whether the value is compared or used to compute another value. If not, the value is only
+    /// copied.
     pub is_computed: bool,
 }
 
@@ -243,7 +247,8 @@ impl<'c> PropertyRead<'c> {
         properties.into_iter().map(read).collect()
     }
 
-    /// The reads of templates. A template of one property alone copies its value.
+    /// The properties that templates read. A template that consists of one property only copies the
+    /// property's value.
     pub(super) fn templates(
         key: &'static str,
         templates: impl IntoIterator<Item = &'c Template>,
@@ -312,7 +317,8 @@ impl<'c> Clauses<'c> {
         self.add(key, owns)
     }
 
-    /// Names a single table, which must not be one that a retention drops.
+    /// Adds the clauses of a declaration that names a single table: a retention must not drop that
+    /// table.
     pub(super) fn names(&mut self, key: &'static str, tables: &Tables) {
         if let Tables::One(_) = tables {
             self.bars(key, tables, Fact::Follows, FOLLOWS);
@@ -320,14 +326,15 @@ impl<'c> Clauses<'c> {
         }
     }
 
-    /// Bars a feature of application entities on tables that are spread over accounts, because only
-    /// views write to such tables.
+    /// Bars tables that are spread over accounts from a feature of application entities, because
+    /// only views write to spread tables.
     fn needs_one_account(&mut self, key: &'static str, tables: &Tables) {
         let why = format!("; {key} needs a table in one account");
         self.bars(key, tables, Fact::Spread, why);
     }
 
-    /// Bars encrypted values and pointers as inputs of a computation: both can only be copied.
+    /// Bars encrypted properties, and pointers as inputs of a computation, because encrypted values
+    /// and pointers can only be copied.
     pub(super) fn reads<'r>(
         &mut self,
         source: &Tables,
@@ -346,8 +353,9 @@ impl<'c> Clauses<'c> {
         }
     }
 
-    /// Copies rows with their encrypted values into a table. The values stay encrypted for the
-    /// source's entities, so the target must not have encryption of its own.
+    /// Adds the clause of a declaration that copies rows with their encrypted values into a table.
+    /// The values stay encrypted for the source's entities, so the target must not declare
+    /// encrypted properties of its own.
     pub(super) fn copies_encrypted(&mut self, key: &'static str, from: &Tables, into: &Tables) {
         let why = format!(
             " and also receives encrypted rows of {from}; expected encrypt in only one of the two"

@@ -1,5 +1,6 @@
-//! A cache of tables that no section names: dated tables, which are known by their patterns, and
-//! the views of each.
+//! A cache of dated tables and their views. The configuration names only the patterns of dated
+//! tables, so each table and its views are derived from the pattern when the table is first looked
+//! up.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use elsa::sync::FrozenMap;
 use super::{TableRef, View};
 use crate::TableName;
 
-/// The dated tables that were named so far, and their views. It grows by a few entries per period
-/// and never shrinks, so that references into it live as long as the catalog.
+/// The dated tables that were looked up, and their views. The cache grows by a few entries per
+/// period and never shrinks, so that references into the cache are valid as long as the catalog.
 #[derive(Clone, Default)]
 pub struct DatedTableCache(Arc<TableCache>);
 

@@ -1,5 +1,5 @@
-//! Archives, retentions and rules as texts. Records compare them to find out whether an erasure or
-//! a retention still runs under the same declarations.
+//! Archives, retentions and rules as texts. The texts are recorded and compared, to find out
+//! whether an erasure or a retention still runs under the same declarations.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::Key;
 
 impl Catalog {
     /// All archives, retentions and rules, by kind and name. The path of a shared folder is left
-    /// out because each host may mount it elsewhere.
+    /// out because each host may mount the folder at another path.
     pub fn declarations(&self) -> BTreeMap<String, String> {
         let archives = self
             .archives

@@ -1,9 +1,9 @@
 //! The definition of a view as migrations record it: the keys of its section with their values.
 //!
-//! Defaults are left out, tables include their accounts, and equivalent spellings are normalized.
-//! Two definitions show whether a view changed, and in which keys. [`View::recorded`] reads a view
-//! back from its definition with the same readers as the configuration. Fingerprints of footprints
-//! and audits hash the definition.
+//! Defaults are left out, tables include their accounts, and equivalent spellings are normalized. A
+//! comparison of two definitions shows whether a view changed, and in which keys.
+//! [`View::recorded`] reads a view back from its definition with the same readers that read the
+//! configuration. The fingerprints of footprints and audits are hashes of definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -72,7 +72,8 @@ impl Definition {
         self.0.get(key)?.as_str()
     }
 
-    /// The keys whose values differ. Each name within a table counts as a key of its own.
+    /// The keys whose values differ. If the value of a key is a TOML table, each name in that table
+    /// counts as a separate key.
     pub fn changes(&self, to: &Self) -> Vec<KeyChange> {
         let (from, to) = (self.flat(), to.flat());
         let keys: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
@@ -99,7 +100,7 @@ impl Definition {
     }
 }
 
-/// One JSON object with sorted keys.
+/// Writes one JSON object with sorted keys.
 impl Display for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", json!(self.0))
@@ -109,7 +110,7 @@ impl Display for Definition {
 /// A key of a view's section whose value has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeyChange {
-    /// The key, or `key.name` for a name within a table.
+    /// The key, or `key.name` for a name in a TOML table.
     pub key: String,
     /// The recorded value; absent if the key is new.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,7 +144,7 @@ pub trait RecordedSource: SourcePlace {
 
     /// Reads the target that a definition names.
     fn target(text: &str) -> Option<Self::Target>;
-    /// The source itself as a target.
+    /// The source as a target.
     fn as_target(&self) -> Self::Target;
 }
 
@@ -188,8 +189,8 @@ fn accounts_of(text: &str) -> Option<AccountSet> {
 }
 
 impl<P: RecordedSource + Clone> View<P> {
-    /// The view of a definition. `None` if the text is not a definition, for example after an edit
-    /// by hand.
+    /// Reads the view that a definition describes. `None` if the text is not a definition, for
+    /// example after a manual edit.
     pub fn recorded(name: &ViewName, source: &P, definition: &Definition) -> Option<Self> {
         let section = RecordedSection {
             name,
@@ -216,8 +217,8 @@ impl<P: RecordedSource + Clone> View<P> {
     }
 }
 
-/// Lets the readers of kinds read a definition. It was checked when it was recorded, so no mistakes
-/// are reported.
+/// Makes a definition readable as a section, for the readers of the kinds. A definition was checked
+/// when it was recorded, so no mistakes are reported.
 struct RecordedSection<'d, P> {
     name: &'d ViewName,
     source: &'d P,
@@ -304,7 +305,7 @@ impl<P: RecordedSource> ViewSection for RecordedSection<'_, P> {
     }
 
     fn target(&self, key: &'static str) -> Option<P::Target> {
-        // Some kinds name it differently in the configuration; definitions say `table`.
+        // Some kinds use another key for the target in the configuration. Definitions use `table`.
         P::target(
             self.definition
                 .text(key)

@@ -1,4 +1,5 @@
-//! Where encrypted properties are: encrypted values are copied and archived unchanged.
+//! Finds the tables and properties that hold encrypted values. Encrypted values are copied and
+//! archived unchanged, so they are also in the tables of copies and archives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,10 +11,11 @@ use crate::job::Primary;
 use crate::{Entity, EntityKey, TableName};
 
 impl Catalog {
-    /// The primary that the encrypted values under a key belong to, unless a view has copied them,
-    /// and its table: the entity itself, or the one that was archived to there. `None` if neither
-    /// table encrypts. The owner that a row names is ignored: whoever can write the row could
-    /// otherwise choose whose values are shown as its own.
+    /// The primary to which the encrypted values of the entity with this key belong, and the table
+    /// of that primary. The primary is the entity itself, or the entity that was archived to this
+    /// key. Values that a view copied to this key are not considered. `None` if neither table
+    /// encrypts. The owner that a row names is ignored, because anyone who can write the row could
+    /// otherwise choose whose values are shown as the row's own.
     pub fn encryption_owner(
         &self,
         table: &TableRef,
@@ -29,8 +31,8 @@ impl Catalog {
         ))
     }
 
-    /// The encrypting table whose entities end up in this one: the table itself, or the source of a
-    /// chain of archives of at most `deep` steps.
+    /// The encrypting table whose entities are stored in the table `name`: that table itself, or
+    /// the source of a chain of at most `deep` archives that ends in that table.
     fn encrypting_source(&self, name: &TableName, deep: usize) -> Option<&TableRef> {
         let itself = self
             .table(name)
@@ -50,13 +52,14 @@ impl Catalog {
         itself.or_else(|| if deep == 0 { None } else { archived() })
     }
 
-    /// The properties that decide whether others are encrypted. There may be duplicates.
+    /// The properties that decide whether other properties are encrypted. There may be duplicates.
     pub fn encryption_conditions(&self) -> impl Iterator<Item = &str> {
         self.encrypted_when.values().flat_map(Condition::selected)
     }
 
-    /// The view and the primary that a row claims to be a copy of, if the view copies to this
-    /// table. Only the primary's own row shows whether it has a copy under the row's key.
+    /// The view and the primary that a row names as its origin, if the view copies to this table.
+    /// Whether the primary really has a copy under the row's key follows only from the primary's
+    /// own row.
     pub fn claimed_copy(&self, table: &TableRef, row: &Entity) -> Option<(&Arc<View>, Primary)> {
         let Owner { primary, view } = Owner::of(row)?;
         let view = self.view_in(&view, &table.table)?;
@@ -65,8 +68,8 @@ impl Catalog {
         is_of.then_some((view, primary))
     }
 
-    /// The encrypted properties of each table, including the tables that rows are copied or
-    /// archived to.
+    /// The encrypted properties of each table, including the tables to which rows are copied or
+    /// archived.
     pub fn encrypted_properties(&self) -> BTreeMap<TableName, BTreeSet<String>> {
         let declared = self
             .encrypted

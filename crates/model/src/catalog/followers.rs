@@ -1,5 +1,5 @@
-//! Tables that follow dated tables: the targets of views over a retention's tables, and the
-//! footprints of their primaries.
+//! Followers: dated tables that follow the tables of a retention. They are the targets of views of
+//! these tables, and the tables with the footprints of their primaries.
 //!
 //! ```text
 //!   LoginAttempts20261120                          a table of [retention.logins]
@@ -7,7 +7,8 @@
 //!     └─ EvenkeelFootprintsLoginAttempts20261120   the footprints of its primaries
 //! ```
 //!
-//! They are created before their table and dropped before it, so that none outlives it.
+//! Followers are created before the table that they follow, and dropped before it, so that no
+//! follower outlives its table.
 
 use std::collections::BTreeSet;
 
@@ -15,26 +16,26 @@ use super::clause::{Clause, Clauses, Declaration, Fact, Tables};
 use super::{Catalog, DatedRef, Retention, View};
 use crate::ViewName;
 
-/// The dated tables that follow those of a retention.
+/// The dated tables that follow the tables of a retention.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Followers {
     /// The targets of current views.
     pub targets: BTreeSet<DatedRef>,
-    /// The targets of retired views, and former targets of changed ones. They are dropped with
-    /// their table but no longer created.
+    /// The targets of retired views, and the former targets of changed views. They are dropped
+    /// together with their table, but no longer created.
     pub former: BTreeSet<DatedRef>,
-    /// The footprint tables, if anything was ever derived.
+    /// The tables of footprints; `None` if the tables of the retention never had a view.
     pub footprints: Option<DatedRef>,
 }
 
 impl Followers {
-    /// The tables that must exist as long as their table does.
+    /// The followers that must exist as long as the table that they follow.
     pub fn required(&self) -> impl Iterator<Item = &DatedRef> {
         self.targets.iter().chain(&self.footprints)
     }
 
-    /// All of them in the order of dropping. The footprints go last, because they list what is in
-    /// the others.
+    /// All followers in the order in which they are dropped. The footprints are dropped last,
+    /// because they list the items in the other tables.
     pub fn all(&self) -> impl Iterator<Item = &DatedRef> {
         self.targets
             .iter()
@@ -44,7 +45,7 @@ impl Followers {
 }
 
 impl Catalog {
-    /// The dated tables that follow those of a retention.
+    /// The dated tables that follow the tables of a retention.
     pub fn followers(&self, retention: &Retention) -> Followers {
         let source = retention.source();
         let targets: BTreeSet<DatedRef> = self
@@ -75,7 +76,7 @@ impl Catalog {
         }
     }
 
-    /// The views of these dated tables that write to other tables, with their targets.
+    /// The views of these dated tables that write to other tables, each with its target.
     fn targets_of<'a>(
         &'a self,
         source: &'a DatedRef,
@@ -107,7 +108,8 @@ impl Catalog {
 }
 
 impl View<DatedRef> {
-    /// The targets have no other source and no retention, and all views spell them alike.
+    /// The clauses about the dated target of a view: the target has no other source and no
+    /// retention, and all views spell it alike.
     pub(super) fn follows(&self) -> Vec<Clause<'_>> {
         let mut clauses = Clauses::of(Declaration::View(&self.name));
         let source = &self.source.tables;
@@ -159,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Retentions of these tables, each with its views: name, source and target.
+    /// A catalog with retentions of these tables and with these views (name, source, target).
     fn catalog(retentions: &[&str], views: &[(&str, &str, &str)]) -> Catalog {
         let mut catalog = Catalog::default();
         for tables in retentions {

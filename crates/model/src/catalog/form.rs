@@ -1,4 +1,4 @@
-//! Forms of items: where a view's items are stored, and how.
+//! Forms of items: where and how a view's items are stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,64 +10,65 @@ use super::place::{AccountSet, Place, TargetRef};
 use crate::template::{Escaping, Template};
 use crate::{AccountName, CollectionName, ColumnType};
 
-/// The form of a view's items. Several kinds may share one.
+/// The form of a view's items. Several kinds of views may have the same form.
 #[derive(Debug)]
 pub enum Form<'v, P = TargetRef> {
-    /// A row for each primary: a copy that names its owner.
+    /// A row for each primary: a copy that names the primary as its owner.
     Copies {
-        /// The copies.
+        /// The rows of the copies.
         rows: RowForm<'v, P>,
-        /// The copied properties; `None` for all of the user's own.
+        /// The copied properties; `None` to copy all properties except evenkeel's own.
         select: Option<&'v [String]>,
     },
-    /// A member of a list in a row, shared with other primaries.
+    /// A member of a list in a row. Several primaries have members in the same list.
     Lists {
-        /// The lists.
+        /// The rows of the lists.
         rows: RowForm<'v, P>,
         /// The members.
         members: Members<'v>,
     },
-    /// A member of a list in a blob, shared with other primaries.
+    /// A member of a list in a blob. Several primaries have members in the same list.
     BlobLists(&'v BlobLists),
     /// Blobs with large values of the primary.
     Values(&'v LargeEntity),
-    /// Properties set on one row of another owner.
+    /// Properties that are set on one row of another owner.
     Properties {
         /// The row.
         rows: RowForm<'v, P>,
         /// The properties, by name.
         set: &'v BTreeMap<String, Template>,
     },
-    /// Properties set on all rows of a range, which have other owners.
+    /// Properties that are set on all rows of a range. The rows belong to other owners.
     Claims(&'v DenormalizeRange<P>),
-    /// A document of a sink.
+    /// A document in a sink (a search service, a database or a receiver of events).
     Documents(&'v Documents),
 }
 
-/// Documents of a sink, one for each primary, with a key made of the primary's keys.
+/// Documents of a sink: one for each primary, with a key that is made of the primary's keys.
 #[derive(Debug, Clone)]
 pub struct Documents {
     /// The sink.
     pub sink: AccountName,
-    /// The index of a search service, or the table of a database.
+    /// The index of a search service, the table of a database, or the topic of a receiver of
+    /// events.
     pub collection: CollectionName,
     /// The fields, by name.
     pub fields: BTreeMap<String, Template>,
-    /// The column types, if evenkeel creates the collection. Otherwise a field of one property
-    /// keeps that property's type.
+    /// The column types of a database table, which evenkeel creates. They are empty for other
+    /// sinks, where a field that consists of one property keeps the type of that property.
     pub types: BTreeMap<String, ColumnType>,
 }
 
-/// Table and keys of the rows that hold a view's items.
+/// The table and the keys of the rows that hold a view's items.
 #[derive(Debug)]
 pub struct RowForm<'v, P = TargetRef> {
-    /// Their table.
+    /// The table of the rows.
     pub target: &'v P,
-    /// Their partition key.
+    /// The partition key of a row.
     pub partition_key: &'v Template,
-    /// Their row key.
+    /// The row key of a row.
     pub row_key: &'v Template,
-    /// How values are escaped in both keys.
+    /// How values are escaped in the partition key and the row key.
     pub escaping: Escaping,
 }
 
@@ -85,7 +86,8 @@ impl<'v, P> RowForm<'v, P> {
         }
     }
 
-    /// Rows that other owners write: their keys escape only values with forbidden characters.
+    /// Rows that belong to other owners. Their keys escape only values that contain forbidden
+    /// characters.
     pub(super) const fn of_others(
         target: &'v P,
         partition_key: &'v Template,
@@ -103,19 +105,21 @@ impl<'v, P> RowForm<'v, P> {
 /// The members of a list in a row.
 #[derive(Debug)]
 pub enum Members<'v> {
-    /// Rendered from templates.
+    /// The members are rendered from templates.
     Rendered {
         /// The parts of a member.
         templates: &'v [Template],
         /// The property that holds the list.
         property: &'v str,
     },
-    /// The primary's keys and the values that the group's figures use.
+    /// The members of a group: the primary's keys, and the values from which the group's properties
+    /// are aggregated.
     Contributions(&'v BTreeMap<String, AggregateFunction>),
 }
 
 impl<'v, P> Form<'v, P> {
-    /// The rows that hold the items; `None` for blobs, documents and claims.
+    /// The rows that hold the items; `None` if the items are blobs, documents or properties of a
+    /// range.
     pub fn rows(self) -> Option<RowForm<'v, P>> {
         match self {
             Self::Copies { rows, .. }
@@ -125,8 +129,7 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// The rows that copy the primary's values and name their owner, with the selected properties.
-    /// `None` for other forms.
+    /// The rows of copies, and the copied properties. `None` for other forms.
     pub fn copies(self) -> Option<(RowForm<'v, P>, Option<&'v [String]>)> {
         match self {
             Self::Copies { rows, select } => Some((rows, select)),
@@ -139,8 +142,8 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// Whether several primaries share an item as its members. In the other forms, two primaries
-    /// may conflict over one key.
+    /// Whether several primaries share an item in which each has a member. In the other forms, two
+    /// primaries may conflict over one key.
     pub const fn has_shared_items(&self) -> bool {
         match self {
             Self::Lists { .. } | Self::BlobLists(_) => true,
@@ -152,7 +155,8 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// The table whose rows hold the items or get the properties; `None` for blobs and documents.
+    /// The table whose rows hold the items or receive the properties; `None` if the items are blobs
+    /// or documents.
     pub fn target(self) -> Option<&'v P> {
         match self {
             Self::Claims(range) => Some(&range.target),
@@ -160,7 +164,8 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// The properties of the primary that the items contain. They may include those of the keys.
+    /// The properties of the primary that the items contain. They may include `PartitionKey` and
+    /// `RowKey`.
     pub fn properties(self) -> BTreeSet<&'v str> {
         match self {
             Self::Copies { select, .. } => {
@@ -171,8 +176,8 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// The properties that the items are computed from, by the keys of the section that name them.
-    /// Copies and large values take the primary's values unchanged.
+    /// The properties from which the items are computed, each with the key of the section that
+    /// names it. Copies and large values contain the primary's values unchanged, so they have none.
     pub fn reads(self) -> Vec<PropertyRead<'v>> {
         match self {
             Self::Copies { .. } | Self::Values(_) => Vec::new(),
@@ -209,7 +214,8 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// The table of other owners' rows that get properties, and the properties by name.
+    /// The table with the rows of other owners on which properties are set, and the properties by
+    /// name.
     pub fn set_properties(self) -> Option<(&'v P, &'v BTreeMap<String, Template>)> {
         match self {
             Self::Properties { rows, set } => Some((rows.target, set)),
@@ -224,7 +230,7 @@ impl<'v, P> Form<'v, P> {
 }
 
 impl<'v> Form<'v> {
-    /// The accounts of rows and lists; `None` for large values and documents.
+    /// The accounts of the rows or list blobs; `None` if the items are large values or documents.
     pub fn accounts(self) -> Option<&'v AccountSet> {
         match self {
             Self::BlobLists(lists) => Some(&lists.accounts),
@@ -232,7 +238,7 @@ impl<'v> Form<'v> {
         }
     }
 
-    /// The accounts that the items are spread over; `None` if there is only one.
+    /// The accounts over which the items are spread; `None` if there is only one.
     pub fn spread(self) -> Option<&'v AccountSet> {
         self.accounts().filter(|accounts| accounts.is_spread())
     }
@@ -289,8 +295,8 @@ impl<'v, P: Place> Form<'v, P> {
         })
     }
 
-    /// What a view of this form writes, owns and does not support. `key` names its target in the
-    /// section.
+    /// Adds clauses about what a view of this form writes, owns and does not support. `key` is the
+    /// key of the section that names the target.
     pub(super) fn clauses(self, source: &Tables, key: &'static str, clauses: &mut Clauses<'v>) {
         let view = clauses.by;
         if let Some(rows) = self.written(source) {
@@ -340,7 +346,7 @@ impl<'v, P: Place> Form<'v, P> {
             }
             Self::Documents(documents) => {
                 let place = format!("the {key} {} of {}", documents.collection, documents.sink);
-                // The columns of a database table belong to one view.
+                // A database table belongs to one view, because the view determines the columns.
                 let (what, expected) = if documents.types.is_empty() {
                     let what = format!("the documents of {source} to {place}");
                     (what, format!("another {key}"))

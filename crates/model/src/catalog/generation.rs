@@ -1,9 +1,9 @@
 //! Generations of views.
 //!
-//! `migrate up` records every definition of a view and numbers it from 1. A footprint names the
-//! generation of the view that made an item. So a worker with an older catalog never drops what a
-//! newer one made, and the items of a view are dropped only after a migration has recorded that the
-//! view is gone.
+//! `migrate up` records every definition of a view and numbers the definitions from 1. A footprint
+//! lists each item with the generation of the view that derived the item. Therefore a worker with
+//! an older catalog never drops items of a newer catalog, and the items of a view are dropped only
+//! after a migration has recorded that the view was removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,13 @@ use crate::{TableName, ViewName};
 /// The recorded generations of views.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Generations {
-    /// The generation of each view of this catalog; 1 if none is recorded.
+    /// The generation of each view of this catalog. A view without an entry has generation 1.
     pub current: BTreeMap<ViewName, u32>,
-    /// Views that a migration recorded as gone, with their last generation and source.
+    /// The views that a migration recorded as removed, each with its last generation and its
+    /// source.
     pub retired: BTreeMap<ViewName, (u32, Source)>,
-    /// The dated tables that follow each source now, or did by an earlier record.
+    /// The dated tables that follow each source, including those that follow it only in an earlier
+    /// record.
     pub followed: Vec<(DatedRef, BTreeSet<DatedRef>)>,
     /// The names of all recorded catalogs ([`Catalog::names`](super::Catalog::names)).
     pub names: BTreeSet<String>,
@@ -27,12 +29,12 @@ pub struct Generations {
 /// What a worker may do with an item that a footprint lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ViewStatus {
-    /// The catalog has the view, and the item's generation is not newer: keep the item in step.
+    /// The catalog has the view, and the item's generation is not newer: keep the item up to date.
     Known,
-    /// A migration recorded that the view is gone: drop the item.
+    /// A migration recorded that the view was removed: drop the item.
     Retired,
-    /// The view is unknown or the item's generation is newer, so this catalog is outdated: leave
-    /// the item alone.
+    /// The view is unknown or the item's generation is newer, so this catalog is outdated: do not
+    /// change the item.
     Newer,
 }
 
@@ -42,8 +44,8 @@ impl Generations {
         self.current.get(view).copied().unwrap_or(1)
     }
 
-    /// What may be done with an item of this view and generation. `declared` means that the catalog
-    /// has the view.
+    /// What a worker may do with an item of this view and generation. `declared` is whether the
+    /// catalog has the view.
     pub fn status(&self, view: &ViewName, generation: u32, declared: bool) -> ViewStatus {
         if declared && generation <= self.of(view) {
             ViewStatus::Known
@@ -69,7 +71,8 @@ impl Generations {
         })
     }
 
-    /// A table that was the source of a retired view. Items derived from it may still exist.
+    /// A table that was the source of a retired view. Items derived from this table may still
+    /// exist.
     pub fn retired_table(&self, name: &TableName) -> Option<&TableRef> {
         self.retired.values().find_map(|(_, source)| match source {
             Source::Table(table) => (table.table == *name).then_some(table),

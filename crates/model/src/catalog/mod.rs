@@ -1,7 +1,11 @@
-//! The catalog: the tables, what is derived from them, and where they are archived.
+//! The catalog: what the configuration declares about tables, derived data and archives. A
+//! *primary* is an entity of a table that views derive from. An *item* is what a view derives from
+//! one primary: a row, a blob, a member of a list, properties of another entity, or a document of a
+//! sink.
 //!
-//! It consists of plain values. `config` reads it from TOML and checks it as a whole, `patterns`
-//! derives items by it, and `reconcile` keeps the items in step.
+//! The catalog consists of plain values. `config` reads the catalog from TOML and checks all of it,
+//! `patterns` derives items according to its views, and `reconcile` writes and deletes items
+//! accordingly.
 
 mod aggregate_function;
 mod archive;
@@ -54,40 +58,42 @@ use crate::{Entity, EntityKey, Site, TableName, ViewName, settled};
 /// Everything that the configuration declares about data.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    /// Every source, target and declared table that is in one account, by name and spelled as
-    /// declared.
+    /// Every source, target and declared table that is in one account, by name. The names are
+    /// spelled as declared.
     pub tables: BTreeMap<TableName, TableRef>,
-    /// The tables that are spread over several accounts, by name. Only views write to them.
+    /// The tables that are spread over several accounts, by name. Only views write to these tables.
     pub spread: BTreeMap<TableName, TargetRef>,
-    /// The tables with a section of their own (`[tables.X]`). Applications may keep entities there.
+    /// The tables that have a section `[tables.X]`. Applications may keep entities in these tables.
     pub declared: BTreeSet<TableRef>,
     /// The tables whose entities may span several rows (`wide = true`).
     pub wide: BTreeSet<TableRef>,
     /// The encrypted properties of tables (`encrypt`).
     pub encrypted: BTreeMap<TableRef, BTreeSet<String>>,
-    /// The conditions under which properties are encrypted (`when`), for tables that have one.
+    /// The conditions under which properties are encrypted (`when`), for the tables that declare a
+    /// condition.
     pub encrypted_when: BTreeMap<TableRef, Condition>,
-    /// The keyed hashes of encrypted properties (`hash`), by the properties that hold them; each template has one property.
+    /// The keyed hashes of encrypted properties (`hash`), by the property that holds the hash. Each
+    /// template names one property.
     pub hashed: BTreeMap<TableRef, BTreeMap<String, Template>>,
     /// The views of single tables, by name.
     pub views: BTreeMap<ViewName, Arc<View>>,
-    /// The views of dated tables, by name. No name is also in `views`.
+    /// The views of dated tables, by name. `dated_views` and `views` have no name in common.
     pub dated_views: BTreeMap<ViewName, Arc<View<DatedRef>>>,
     /// The archives, by name.
     pub archives: BTreeMap<ViewName, Arc<Archive>>,
-    /// The archives that store documents with large values, by their virtual tables.
+    /// The large values of archives that store documents, by the virtual table of each archive.
     pub archived_values: BTreeMap<TableName, ArchivedValues>,
     /// The retentions, by name.
     pub retentions: BTreeMap<ViewName, Arc<Retention>>,
     /// The rules, by name.
     pub rules: BTreeMap<ViewName, Arc<Rule>>,
-    /// The dated tables that were named so far.
+    /// A cache of the dated tables that were looked up.
     pub dated: DatedTableCache,
     /// The recorded generations of the views.
     pub generations: Generations,
 }
 
-/// A job would write entities of a table that only views write.
+/// A job would write entities to a table that only views write to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "table {0} holds only rows of views. Change their primaries, or declare [tables.{0}] if applications keep entities there"
@@ -95,7 +101,8 @@ pub struct Catalog {
 pub struct ViewTableError(TableName);
 
 impl Catalog {
-    /// A known table, in any case: a declared one, or the source of a retired view.
+    /// Finds a table by name, ignoring case: a table of this catalog, or the source of a retired
+    /// view.
     pub fn table(&self, name: &TableName) -> Option<&TableRef> {
         let declared = self
             .tables
@@ -105,7 +112,8 @@ impl Catalog {
         declared.or_else(|| self.generations.retired_table(name))
     }
 
-    /// A known table that can be read, in any case. It may be spread over several accounts.
+    /// Finds a table that can be read by name, ignoring case. The table may be spread over several
+    /// accounts.
     pub fn target(&self, name: &TableName) -> Option<TargetRef> {
         self.spread
             .get(name)
@@ -113,8 +121,8 @@ impl Catalog {
             .or_else(|| self.table(name).cloned().map(TargetRef::from))
     }
 
-    /// Every table that is named individually, sorted by name: first those in one account, then
-    /// those in several.
+    /// Every table that the catalog names individually: first the tables in one account, then the
+    /// tables in several accounts, each group sorted by name.
     pub fn targets(&self) -> impl Iterator<Item = TargetRef> {
         self.tables
             .values()
@@ -123,7 +131,8 @@ impl Catalog {
             .chain(self.spread.values().cloned())
     }
 
-    /// A table of a retention, spelled as its pattern does.
+    /// Finds a table of a retention by name. The result is spelled like the pattern of the
+    /// retention.
     pub fn dated_table(&self, name: &TableName) -> Option<&TableRef> {
         self.dated.source(name, || {
             self.retentions
@@ -132,7 +141,8 @@ impl Catalog {
         })
     }
 
-    /// A table that views derive from one of a retention, spelled as its pattern does.
+    /// Finds a target table of a view whose source is dated. The result is spelled like the pattern
+    /// of the target.
     fn following_table(&self, name: &TableName) -> Option<&TableRef> {
         self.dated.follower(name, || {
             self.dated_views
@@ -141,7 +151,8 @@ impl Catalog {
         })
     }
 
-    /// A table of a retention or one that follows it, spelled as its pattern does.
+    /// Finds a table of a retention, or a target table of its views, by name. The result is spelled
+    /// like the pattern.
     pub fn table_by_date(&self, name: &TableName) -> Option<&TableRef> {
         self.dated_table(name)
             .or_else(|| self.following_table(name))
@@ -188,9 +199,9 @@ impl Catalog {
         })
     }
 
-    /// Refuses a job that would write to a table of view rows. That is a table to which a view
-    /// writes rows and which is not a source, an archive or a table of a retention, has no section
-    /// of its own, and has no entities that a view sets properties on.
+    /// Refuses a job that would write to a table that holds only rows of views. A view writes rows
+    /// to such a table, and the table is not a source, an archive or a table of a retention. It
+    /// also has no section `[tables.X]`, and no view sets properties on its entities.
     pub fn refuse_view_table(&self, table: &TableRef) -> Result<(), ViewTableError> {
         let makes = |view: &Arc<View>| {
             view.set_properties().is_none()
@@ -221,7 +232,7 @@ impl Catalog {
         }
     }
 
-    /// The tables that a job is about; none if it names an unknown archive or view.
+    /// The tables that a job refers to; none if the job names an unknown archive or view.
     pub fn tables_of<'c>(&'c self, subject: JobSubject<'c>) -> Vec<&'c TableName> {
         let archive = |name| self.archives.get(name).map(|archive| &archive.source.table);
         let view = |name| self.views.get(name).map(|view| &view.source.table);
@@ -238,7 +249,8 @@ impl Catalog {
         }
     }
 
-    /// The names that migrations record besides views: archives, tables, patterns of dated tables.
+    /// The names that migrations record besides the names of views: archives, tables and patterns
+    /// of dated tables.
     pub fn names(&self) -> BTreeSet<String> {
         let archives = self.archives.keys().map(|name| format!("archive:{name}"));
         let tables = self.tables.keys().map(|name| format!("table:{name}"));
@@ -257,8 +269,8 @@ impl Catalog {
             .collect()
     }
 
-    /// Whether a job is only about an archive or a table of another recorded catalog, present or
-    /// past.
+    /// Whether a job refers only to an archive or table that this catalog does not have, but that a
+    /// recorded catalog has or had.
     pub fn is_of_other_catalog(&self, subject: JobSubject<'_>, recorded: &Generations) -> bool {
         match subject {
             JobSubject::Archived(name, _)
@@ -267,7 +279,8 @@ impl Catalog {
                 !self.archives.contains_key(name)
                     && recorded.names.contains(&format!("archive:{name}"))
             }
-            // A retired view is cleared from a table that this catalog may not know.
+            // The job of a range also deletes what a retired view set in a table, and this catalog
+            // may not have that table.
             JobSubject::Range(_) => false,
             named => named.tables().into_iter().any(|name| {
                 let knows = self.table(name).is_some() || self.archived_values.contains_key(name);
@@ -276,7 +289,7 @@ impl Catalog {
         }
     }
 
-    /// Whether any recorded catalog has named this table.
+    /// Whether any recorded catalog names this table.
     pub fn has_recorded_table(&self, table: &TableName) -> bool {
         self.generations.names_table(table)
     }
@@ -286,7 +299,8 @@ impl Catalog {
         self.views.contains_key(view) || self.dated_views.contains_key(view)
     }
 
-    /// All views by name, each with its kind and its source as the configuration spells them.
+    /// All views by name, each with its kind and its source. The source is spelled as in the
+    /// configuration.
     pub fn declared(&self) -> BTreeMap<&ViewName, (&'static str, Source)> {
         let one = self.views.values().map(|view| {
             (
@@ -303,8 +317,7 @@ impl Catalog {
         one.chain(dated).collect()
     }
 
-    /// A view by name. A view of dated tables is returned for the date of its target table
-    /// `target`.
+    /// Finds a view by name. A view of dated tables is returned for the date of the table `target`.
     pub fn view_in(&self, name: &ViewName, target: &TableName) -> Option<&Arc<View>> {
         self.views.get(name).or_else(|| {
             let view = self.dated_views.get(name)?;
@@ -315,7 +328,8 @@ impl Catalog {
         })
     }
 
-    /// A view by name. A view of dated tables is returned for the date of the site.
+    /// Finds a view by name. A view of dated tables is returned for the date of the table at this
+    /// site.
     pub fn view_at(&self, name: &ViewName, site: &Site) -> Option<&Arc<View>> {
         site.row().map_or_else(
             || self.views.get(name),
@@ -323,14 +337,15 @@ impl Catalog {
         )
     }
 
-    /// The dated table with the footprints of a table's primaries, if these have one of their own.
+    /// The dated table with the footprints of the primaries of `source`. `None` if these footprints
+    /// are in the common table, for example because `source` is not dated.
     pub fn footprints_of(&self, source: &TableRef) -> Option<TableRef> {
         let retention = self.retention_of(&source.table)?;
         let (begins, _) = retention.tables.period(&source.table)?;
         Some(retention.footprints()?.at(begins))
     }
 
-    /// The table with the footprints of a source's primaries.
+    /// The table with the footprints of the primaries of `source`.
     pub fn footprint_table(&self, source: &TableRef) -> TableName {
         self.footprints_of(source)
             .map_or_else(settled::footprints, |footprints| footprints.table)
@@ -345,16 +360,16 @@ impl Catalog {
         }
     }
 
-    /// Whether the encrypted properties of this entity are encrypted: its table has no condition,
-    /// or it holds.
+    /// Whether the properties that the table declares as encrypted are encrypted in this entity:
+    /// the table has no condition (`when`), or the entity satisfies the condition.
     pub fn encrypts(&self, table: &TableRef, entity: &Entity) -> bool {
         self.encrypted_when
             .get(table)
             .is_none_or(|when| when.holds(entity))
     }
 
-    /// Reads the document of the entity with this key in an archive. Refuses a document that
-    /// another declared archive has written to the same place.
+    /// Reads the document of the entity with this key from an archive. Refuses a document that
+    /// another declared archive wrote to the same location.
     pub fn archived(
         &self,
         archive: &Archive,
@@ -373,12 +388,13 @@ impl Catalog {
         Ok(entity)
     }
 
-    /// The archive of documents whose virtual table this is.
+    /// The large values of the archive whose virtual table is `table`.
     pub fn archived_values_in(&self, table: &TableRef) -> Option<&ArchivedValues> {
         self.archived_values.get(&table.table)
     }
 
-    /// The large values of an archive; `None` if its entities have none outside their documents.
+    /// The large values of an archive; `None` if the archive stores all values of an entity in its
+    /// document.
     pub fn archived_values_of(&self, archive: &ViewName) -> Option<&ArchivedValues> {
         self.archived_values
             .values()
@@ -391,8 +407,8 @@ impl Catalog {
         views.find_map(|view| Some((&view.name, view.large()?)))
     }
 
-    /// Where large values of this table or virtual table are stored, and the view whose items they
-    /// are.
+    /// The view that declares the large values of this table or virtual table, and the location of
+    /// the values.
     pub fn value_location_of(&self, source: &TableRef) -> Option<(&ViewName, ValueLocation)> {
         if let Some(archived) = self.archived_values_in(source) {
             return Some((&archived.view, archived.location.clone()));
@@ -408,7 +424,7 @@ impl Catalog {
     }
 
     /// The properties of this table's entities that rules compare, or that archives compute from.
-    /// Their values stay in the rows, like those that views compute from.
+    /// The values of these properties stay in the rows, like the values that views compute from.
     pub fn computed_outside_views(&self, table: &TableRef) -> BTreeSet<String> {
         let archives = self
             .archives
@@ -435,7 +451,8 @@ impl Catalog {
             .filter_map(|sweep| sweep.when.as_ref())
     }
 
-    /// Whether primaries of this table have footprints: it is or was the source of a view.
+    /// Whether primaries of this table have footprints: the table is or was the source of a view,
+    /// or it is the virtual table of an archive.
     pub fn has_views(&self, source: &TableRef) -> bool {
         self.views_of(source).next().is_some()
             || self.generations.retired_source(source)
@@ -450,13 +467,14 @@ impl Catalog {
             .filter(move |view| view.range().is_some_and(|range| range.target.has(&target)))
     }
 
-    /// Whether a view derives from this table, did so once, or sets properties on a range of it.
+    /// Whether a view derives items from this table, derived items from it in the past, or sets
+    /// properties on a range of its entities.
     pub fn derives_from(&self, source: &TableRef) -> bool {
         self.has_views(source) || self.ranges_over(source).next().is_some()
     }
 
-    /// A hash of the views of this table. The "settled" mark of a footprint holds only for this
-    /// hash.
+    /// A hash of the views of this table. The "settled" mark of a footprint is valid only while the
+    /// hash stays the same.
     pub fn fingerprint(&self, source: &TableRef) -> String {
         digest(
             self.views_of(source)
@@ -464,8 +482,9 @@ impl Catalog {
         )
     }
 
-    /// A hash of the views of this table and of those that set properties on a range of it, with
-    /// their generations. An audit holds only for this hash.
+    /// A hash of the views of this table and of the views that set properties on a range of its
+    /// entities, with their generations. The result of an audit is valid only while the hash stays
+    /// the same.
     pub fn audit_fingerprint(&self, source: &TableRef) -> String {
         let views = self.views_of(source).chain(self.ranges_over(source));
         digest(views.map(|view| {

@@ -1,5 +1,5 @@
-//! Locations of entities: one table, dated tables, or, for targets of views, tables of one name in
-//! several accounts.
+//! Locations of entities: one table, or dated tables. The target of a view may also be a table that
+//! exists under one name in several accounts.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,17 +19,17 @@ pub struct TableRef {
     pub table: TableName,
 }
 
-/// One account, or several over which items are spread by a hash.
+/// One account, or several accounts over which items are spread by a hash.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountSet {
-    /// First in the order of names.
+    /// The account whose name sorts first.
     first: AccountName,
-    /// Sorted and without duplicates.
+    /// The other accounts, sorted by name and without duplicates.
     others: Vec<AccountName>,
 }
 
 impl AccountSet {
-    /// These accounts, in any order; `None` if there are none.
+    /// Makes a set of these accounts, which may be in any order; `None` if there are none.
     pub fn of(names: impl IntoIterator<Item = AccountName>) -> Option<Self> {
         let mut names = names.into_iter().collect::<BTreeSet<_>>().into_iter();
         Some(Self {
@@ -49,12 +49,12 @@ impl AccountSet {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Whether there are several.
+    /// Whether the set has several accounts.
     pub const fn is_spread(&self) -> bool {
         !self.others.is_empty()
     }
 
-    /// Whether an account is one of them.
+    /// Whether the set contains an account.
     pub fn has(&self, account: &AccountName) -> bool {
         self.iter().any(|own| own == account)
     }
@@ -69,7 +69,7 @@ impl From<AccountName> for AccountSet {
     }
 }
 
-/// The names, joined by `+`, which no account name contains.
+/// Joins the account names with `+`, which no account name contains.
 impl fmt::Display for AccountSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.first.fmt(f)?;
@@ -79,8 +79,8 @@ impl fmt::Display for AccountSet {
     }
 }
 
-/// A table that views write to: one name in one or several accounts. Each partition is in one of
-/// them.
+/// A table that views write to. It exists under one name in one or several accounts, and each
+/// partition is in one of these accounts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetRef {
     /// The accounts.
@@ -100,12 +100,12 @@ impl TargetRef {
         self.accounts.iter().map(|account| self.within(account))
     }
 
-    /// The table in the first account. It stands for all of them if only the name matters.
+    /// The table in the first account, for callers that need only the name of the table.
     pub fn first(&self) -> TableRef {
         self.within(&self.accounts.first)
     }
 
-    /// Whether a table is one of these.
+    /// Whether the target includes a table.
     pub fn has(&self, table: &TableRef) -> bool {
         self.table == table.table && self.accounts.has(&table.account)
     }
@@ -132,7 +132,7 @@ impl From<TableRef> for TargetRef {
 pub struct DatedRef {
     /// The account.
     pub account: AccountName,
-    /// The pattern of their names.
+    /// The pattern of the table names.
     pub tables: DatedTables,
 }
 
@@ -145,23 +145,24 @@ impl DatedRef {
         }
     }
 
-    /// The table of this name, spelled as the pattern does; `None` if the pattern does not match.
+    /// The table with this name, spelled like the pattern; `None` if the name does not match the
+    /// pattern.
     pub fn table(&self, name: &TableName) -> Option<TableRef> {
         self.tables.period(name).map(|(begins, _)| self.at(begins))
     }
 }
 
-/// A location of entities, as far as views need it.
+/// A location of entities that a view reads or writes.
 pub trait Place {
-    /// The table, or the tables by date.
+    /// The table, or the dated tables.
     fn tables(&self) -> Tables;
-    /// An identifier of the location, equal for all of its spellings.
+    /// An identifier of the location. All spellings of one location have the same identifier.
     fn canonical(&self) -> String;
 }
 
 /// A location of the primaries of views.
 pub trait SourcePlace: Place {
-    /// The location of the items of a view, if they are rows.
+    /// The location of a view's items, if the items are rows.
     type Target: Place + Clone + fmt::Debug;
 }
 
@@ -208,7 +209,7 @@ impl Place for DatedRef {
 pub enum Source {
     /// One table.
     Table(TableRef),
-    /// Tables by date.
+    /// Dated tables.
     Dated(DatedRef),
 }
 
@@ -230,7 +231,7 @@ impl Source {
         }
     }
 
-    /// Whether a table is one of these.
+    /// Whether the source is this table, or includes it.
     pub fn has(&self, table: &TableRef) -> bool {
         match self {
             Self::Table(own) => own == table,
@@ -240,7 +241,7 @@ impl Source {
         }
     }
 
-    /// An identifier for comparisons, without regard to case.
+    /// An identifier of the source. All spellings of one source have the same identifier.
     pub fn canonical(&self) -> String {
         match self {
             Self::Table(table) => table.canonical(),

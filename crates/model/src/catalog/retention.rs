@@ -1,4 +1,5 @@
-//! Retention: dated tables that are created ahead, kept for a time, and then dropped whole.
+//! Retention: dated tables that are created in advance, kept for a time, and then dropped as a
+//! whole.
 
 use std::time::Duration;
 
@@ -15,21 +16,21 @@ pub use crate::settled::FOOTPRINTS;
 /// `[retention.NAME]`: the dated tables of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
-    /// Its name.
+    /// The name of the retention.
     pub name: ViewName,
-    /// The account of its tables.
+    /// The account of the tables.
     pub account: AccountName,
-    /// The pattern of their names.
+    /// The pattern of the table names.
     pub tables: DatedTables,
     /// How long a table is kept after its period has ended.
     pub keep: Duration,
-    /// How many tables are created ahead of the current one.
+    /// How many tables after the current one are created in advance.
     pub ahead: u32,
-    /// Where the rows of a table are archived before it is dropped.
+    /// Where the rows of a table are archived before the table is dropped.
     pub archive_to: Option<TableArchive>,
 }
 
-/// Where the rows of a table are archived before it is dropped, as files of JSON lines.
+/// Where the rows of a table are archived, as files of JSON lines, before the table is dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableArchive {
     /// A container.
@@ -47,10 +48,10 @@ pub enum TableArchive {
 }
 
 impl Retention {
-    /// How many tables are created ahead by default.
+    /// Default number of tables that are created in advance.
     pub const AHEAD: u32 = 2;
 
-    /// Its tables.
+    /// The dated tables of the retention.
     pub fn source(&self) -> DatedRef {
         DatedRef {
             account: self.account.clone(),
@@ -58,8 +59,9 @@ impl Retention {
         }
     }
 
-    /// The tables with the footprints of its primaries, one for each date, so that both are dropped
-    /// together. `None` if their names would be too long.
+    /// The tables with the footprints of the retention's primaries. There is one for each date, so
+    /// that the footprints are dropped together with their table. `None` if the names of these
+    /// tables would be too long.
     pub fn footprints(&self) -> Option<DatedRef> {
         let tables = DatedTables::parse(&format!("{FOOTPRINTS}{}", self.tables)).ok()?;
         Some(DatedRef {
@@ -83,24 +85,26 @@ impl Retention {
         clauses.all
     }
 
-    /// The table of this name, spelled as the pattern does; `None` if the pattern does not match.
+    /// The table with this name, spelled like the pattern; `None` if the name does not match the
+    /// pattern.
     pub fn table(&self, name: &TableName) -> Option<TableRef> {
         self.source().table(name)
     }
 
-    /// Until when a table is kept; `None` if the pattern does not match.
+    /// The time until which a table is kept; `None` if the name does not match the pattern.
     pub fn kept_until(&self, name: &TableName) -> Option<Timestamp> {
         self.tables
             .period(name)
             .map(|(_, ends)| ends.saturating_add(self.keep).unwrap_or(Timestamp::MAX))
     }
 
-    /// Whether a table of this pattern has been kept long enough.
+    /// Whether this is a table of the retention that has been kept long enough.
     pub fn is_expired(&self, name: &TableName, now: Timestamp) -> bool {
         self.kept_until(name).is_some_and(|until| until <= now)
     }
 
-    /// The tables that must exist now: the current one and those ahead.
+    /// The tables that must exist at this time: the current one, and those that are created in
+    /// advance.
     pub fn required(&self, now: Timestamp) -> Vec<TableName> {
         self.tables.from(now, self.ahead)
     }

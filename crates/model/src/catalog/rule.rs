@@ -8,10 +8,10 @@ use crate::sweep::Sweep;
 /// `[rules.NAME]`: a conditional job that workers send from time to time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Its name.
+    /// The name of the rule.
     pub name: ViewName,
-    /// The job.
+    /// The job that is sent.
     pub sweep: Sweep,
-    /// How long after one sending the next follows.
+    /// The time between two jobs of the rule.
     pub every: Duration,
 }

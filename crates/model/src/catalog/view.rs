@@ -16,30 +16,32 @@ use crate::template::Template;
 /// A view: a declaration of derived data.
 #[derive(Debug, Clone)]
 pub struct View<P: SourcePlace = TableRef> {
-    /// Its name.
+    /// The name of the view.
     pub name: ViewName,
     /// The table or dated tables of its primaries.
     pub source: P,
-    /// The condition under which primaries have items; `None` for all primaries.
+    /// The condition under which a primary has items; `None` if all primaries have items.
     pub when: Option<Condition>,
     /// The kind, with its settings.
     pub kind: ViewKind<P::Target>,
-    /// What happens if two primaries want one key.
+    /// What happens if two primaries derive items with the same key.
     pub on_conflict: OnConflict,
 }
 
-/// What happens if two primaries want one key.
+/// What happens if two primaries derive items with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnConflict {
-    /// The first one keeps it. The job of the other fails permanently and names the owner.
+    /// The first primary keeps the key. The job of the other primary fails permanently, and the
+    /// error names the owner.
     #[default]
     Reject,
-    /// The one that is reconciled last takes it over.
+    /// The primary that is reconciled last takes the key over.
     LastWriter,
 }
 
 impl<P: SourcePlace> View<P> {
-    /// The keys of its section with their values, as migrations record and fingerprints hash them.
+    /// The keys of the view's section with their values, as they are recorded by migrations and
+    /// hashed by fingerprints.
     pub fn definition(&self) -> Definition {
         let keys = Definition::default()
             .with("kind", self.kind_name())
@@ -52,17 +54,18 @@ impl<P: SourcePlace> View<P> {
 }
 
 impl<P: SourcePlace> View<P> {
-    /// The form of its items.
+    /// The form of the view's items.
     pub fn form(&self) -> Form<'_, P::Target> {
         self.kind.kind().form()
     }
 
-    /// The rows that hold its items; `None` for blobs, documents and claims.
+    /// The rows that hold the view's items; `None` if the items are blobs, documents or properties
+    /// of a range.
     pub fn rows(&self) -> Option<RowForm<'_, P::Target>> {
         self.form().rows()
     }
 
-    /// The range of entities that it sets properties on.
+    /// The range of entities on which the view sets properties.
     pub fn range(&self) -> Option<&DenormalizeRange<P::Target>> {
         if let Form::Claims(range) = self.form() {
             Some(range)
@@ -71,7 +74,7 @@ impl<P: SourcePlace> View<P> {
         }
     }
 
-    /// The settings of its large values.
+    /// The settings of the view's large values; `None` for other views.
     pub fn large(&self) -> Option<&LargeEntity> {
         if let Form::Values(large) = self.form() {
             Some(large)
@@ -80,8 +83,8 @@ impl<P: SourcePlace> View<P> {
         }
     }
 
-    /// The properties of its primaries that it computes from or compares, by the keys of its
-    /// section that name them.
+    /// The properties of the primaries that the view computes from or compares, each with the key
+    /// of the section that names it.
     pub fn reads(&self) -> Vec<PropertyRead<'_>> {
         let mut reads = self.form().reads();
         if let Some(rows) = self.rows() {
@@ -103,20 +106,23 @@ impl<P: SourcePlace> View<P> {
         reads
     }
 
-    /// The properties that it needs from a primary's row. They may include PartitionKey and RowKey.
+    /// The properties that the view needs from a primary's row. They may include `PartitionKey` and
+    /// `RowKey`.
     pub fn properties(&self) -> BTreeSet<&str> {
         let mut names = self.form().properties();
         names.extend(self.reads().iter().map(|read| read.property));
         names
     }
 
-    /// The properties of a primary that it computes from: in keys, compared in conditions, and in
-    /// members, figures and composed texts. All others it copies unchanged.
+    /// The properties of a primary from which the view computes keys, members, aggregate values or
+    /// composed texts, or which its condition compares. The view copies all other properties
+    /// unchanged.
     pub fn computed(&self) -> BTreeSet<&str> {
         self.computed_for(|_| true)
     }
 
-    /// Like [`computed`](Self::computed), without the properties of its condition.
+    /// Like [`computed`](Self::computed), without the properties that the view's condition
+    /// compares.
     pub fn composed_of(&self) -> BTreeSet<&str> {
         self.computed_for(|key| key != "when")
     }
@@ -147,7 +153,7 @@ impl<P: SourcePlace> View<P> {
         clauses.all
     }
 
-    /// The table whose entities it sets properties on, and the properties by name.
+    /// The table on whose entities the view sets properties, and the properties by name.
     pub fn set_properties(&self) -> Option<(&P::Target, &BTreeMap<String, Template>)> {
         self.form().set_properties()
     }
@@ -159,7 +165,7 @@ impl<P: SourcePlace> View<P> {
 }
 
 impl View<DatedRef> {
-    /// The view for the date of a moment.
+    /// The view for the dated table of one moment.
     pub fn at(&self, moment: Timestamp) -> View {
         let at = |tables: &DatedRef| tables.at(moment).into();
         let Self {
@@ -212,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Every kind, with most of its optional settings.
+    /// Values of every kind, with most of the optional settings.
     fn kinds() -> Vec<ViewKind> {
         let (target, partition_key, row_key) = (
             TargetRef::from(table("Target")),

@@ -1,7 +1,7 @@
-//! Aggregates: figures of groups of primaries.
+//! Aggregates: values that are aggregated over groups of primaries.
 //!
-//! A primary derives its *contribution*: a member of its group with the primary's keys and the
-//! values that the figures use. Figures are always computed from all contributions and never
+//! A primary derives its *contribution*: a member of its group, with the primary's keys and the
+//! values to aggregate. Aggregate values are always computed from all contributions and never
 //! incremented, so that a repeated job changes nothing.
 
 use std::collections::BTreeMap;

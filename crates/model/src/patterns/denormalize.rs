@@ -1,7 +1,8 @@
-//! Denormalization: properties of a primary, set on another entity.
+//! Denormalization: values of a primary that are set as properties on another entity.
 //!
-//! The derived item is a set of properties and the entity that they are set on. That entity has
-//! another owner: it is neither created nor deleted, and its other properties stay as they are.
+//! The derived item is a set of properties, with the address of the entity on which they are set.
+//! That entity has another owner, so evenkeel neither creates nor deletes the entity, and does not
+//! change its other properties.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use super::derive::ViewContext;
 use crate::template::Template;
 use crate::{EdmValue, Entity, EntityKey};
 
-/// The properties that a primary sets on the entity with this key, if any. They must fit into an
-/// entity.
+/// The properties that a primary sets on the entity with this key; `None` if there are none. An
+/// error if the properties do not fit into one entity.
 pub(super) fn values(
     context: &ViewContext<'_>,
     set: &BTreeMap<String, Template>,
@@ -20,7 +21,7 @@ pub(super) fn values(
     let mut values = BTreeMap::new();
     for (name, template) in set {
         let value = match template.bare_property() {
-            // A template of one property alone keeps its type.
+            // A template that consists of one property keeps the type of that property.
             Some(property) if !matches!(property, "PartitionKey" | "RowKey") => context
                 .entity
                 .get(property)

@@ -1,8 +1,10 @@
-//! Denormalization from one to many: properties of a primary, set on all entities of a range.
+//! Denormalization from one to many: values of a primary that are set as properties on all entities
+//! of a range.
 //!
-//! A primary does not list its entities one by one: there may be millions, and they come and go
-//! independently. It derives one *claim*: the range, and the properties to set there. The passes
-//! and jobs that keep the entities in step read the claim.
+//! A primary does not list the entities of the range one by one, because there may be millions, and
+//! they are created and deleted independently of the primary. The primary derives one *claim*: the
+//! range, and the properties to set on its entities. The passes and jobs that update the entities
+//! read the claim.
 
 use super::DeriveError;
 use super::denormalize;
@@ -13,8 +15,9 @@ use crate::claim::{Claim, Reach};
 use crate::template::{Escaping, Template};
 use crate::{Key, limits};
 
-/// Characters in the ends of a range must be below this. The service orders keys by UTF-16 units
-/// and the embedded store by UTF-8; both orders agree if one of two characters is below it.
+/// Characters in the ends of a range must be below this character. The service orders keys by
+/// UTF-16 units, and the embedded store by UTF-8. The two orders agree on every pair of characters
+/// of which at least one is below this character.
 const FIRST_IN_DOUBT: char = '\u{d7fe}';
 
 pub(super) fn claim(
@@ -55,7 +58,8 @@ pub(super) fn claim(
     Ok(Some(claim))
 }
 
-/// The first row key and the one behind the last; `None` if the primary has no range.
+/// The first row key of the range and the row key after the last one; `None` if the primary has no
+/// range.
 fn ends(
     context: &ViewContext<'_>,
     rows: &RangeRows,

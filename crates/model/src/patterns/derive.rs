@@ -1,4 +1,4 @@
-//! From a primary to its items.
+//! Derives the items of a primary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,11 +26,11 @@ use crate::{
 /// An item that should exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// Its content.
+    /// The content of the item.
     pub content: Content,
-    /// The generation of its view.
+    /// The generation of the view that derives the item.
     pub generation: u32,
-    /// What happens if another primary has the key.
+    /// What happens if another primary already has an item with the same key.
     pub on_conflict: OnConflict,
 }
 
@@ -39,10 +39,10 @@ pub struct Item {
 pub enum Content {
     /// A row that names its owner.
     Row(Entity),
-    /// A blob with a large value of the primary, which points to it. Its metadata names the owner.
-    /// The value itself does not follow from the primary.
+    /// A blob with a large value of the primary. The primary's row contains this pointer, and the
+    /// metadata of the blob names the owner. The value itself cannot be derived from the row.
     Value(Pointer),
-    /// A member. Its address contains all of it.
+    /// A member of a list. The item's address contains the whole member.
     Member,
     /// Properties on an entity of another owner.
     Properties(BTreeMap<String, EdmValue>),
@@ -51,19 +51,20 @@ pub enum Content {
 }
 
 impl Content {
-    /// Whether only a run that brings the content can create the item.
+    /// Whether the item can be created only by a run that supplies its content.
     pub const fn needs_supplied_content(&self) -> bool {
         matches!(self, Self::Value(_))
     }
 
-    /// Whether an item of this view at version `etag` need not be written again. `listed` is the
-    /// version in its footprint.
+    /// Whether an existing item at version `etag` need not be written again. `listed` is the
+    /// version in the primary's footprint.
     ///
-    /// A row is always written, because the write fences off holders of an older state of the
-    /// primary. A member and a large value depend on nothing else of the primary, and every removal
-    /// of one is announced first: they are written only after an announcement, or to bring them up
-    /// to date. Properties have a digest of their values in their token, and the version of a sink's
-    /// document is a hash of its content: every write of another version is announced first.
+    /// A row is always written, because the write fences off workers that hold an older state of
+    /// the primary. The content of a member or a large value is fixed by its address, and every
+    /// removal is announced first. Therefore such an item is written only after an announcement, or
+    /// if its version differs from the listed version. The token of properties contains a digest of
+    /// their values, and the version of a sink's document is a hash of its content. Every write of
+    /// properties or of a document with another version is announced first.
     pub fn is_unchanged_at(&self, etag: &ETag, listed: Option<&ETag>) -> bool {
         match self {
             Self::Row(_) => false,
@@ -83,48 +84,51 @@ impl Content {
         }
     }
 
-    /// Whether it is on an entity of another owner. Others may change or remove it there, so the
-    /// entity is read before the item counts as unchanged. Every write of it is announced.
+    /// Whether the item consists of properties on an entity of another owner. Other writers may
+    /// change or remove these properties, so the entity is read before the item counts as
+    /// unchanged. Every write of the properties is announced.
     pub const fn is_on_foreign_entity(&self) -> bool {
         matches!(self, Self::Properties(_))
     }
 
-    /// Whether properties that were found on another owner's entity differ from these.
+    /// Whether the properties that were found on another owner's entity differ from the derived
+    /// properties.
     pub fn is_overwritten_by(&self, found: &BTreeMap<String, EdmValue>) -> bool {
         matches!(self, Self::Properties(values) if !odata::same_properties(found, values))
     }
 }
 
 impl Item {
-    /// Whether a document that was read back has the content of this item.
+    /// Whether a document that was read from the sink has the content of this item.
     pub fn matches(&self, found: &SinkDocument) -> bool {
         matches!(&self.content, Content::Document(document) if document.matches(found))
     }
 }
 
-/// The items of one primary by the views of its table.
+/// The items that the views of a table derive from one primary.
 #[derive(Debug, Default, PartialEq)]
 pub struct Derivation {
     /// The items that should exist, by address.
     pub items: BTreeMap<ItemAddress, Item>,
-    /// The views whose items could not be derived, with the reason. `items` has none of them, and
-    /// existing ones stay as they are.
+    /// The views whose items could not be derived, each with the reason. `items` contains no items
+    /// of these views, and their existing items are not changed.
     pub failed: BTreeMap<ViewName, Box<DeriveError>>,
 }
 
-/// Why a view's items cannot be derived from a primary: a permanent error of its job.
+/// The error if a view's items cannot be derived from a primary. It is a permanent error of the
+/// job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeriveError {
-    /// A key cannot be rendered.
+    /// A template of the view cannot be rendered.
     #[error("view {view}: cannot render {part} for {primary}")]
     Render {
         /// The view.
         view: ViewName,
-        /// Which template.
+        /// The key of the template in the section.
         part: &'static str,
         /// The primary.
         primary: Primary,
-        /// Why.
+        /// The cause.
         #[source]
         source: RenderError,
     },
@@ -135,11 +139,11 @@ pub enum DeriveError {
         view: ViewName,
         /// The primary.
         primary: Primary,
-        /// Which limit.
+        /// The violated limit.
         #[source]
         source: EntityError,
     },
-    /// A property has a type that no figure supports.
+    /// A property has a type that the aggregate function does not support.
     #[error(
         "view {view}: property {property:?} of {primary} is an {found}; sum needs a number, min and max a number or an Edm.DateTime"
     )]
@@ -150,7 +154,7 @@ pub enum DeriveError {
         primary: Primary,
         /// The property.
         property: String,
-        /// Its type.
+        /// The type of the property.
         found: &'static str,
     },
     /// The name of a blob breaks a limit of the service.
@@ -160,7 +164,7 @@ pub enum DeriveError {
         view: ViewName,
         /// The primary.
         primary: Primary,
-        /// Why.
+        /// The cause.
         #[source]
         source: PlaceError,
     },
@@ -185,7 +189,7 @@ pub enum DeriveError {
         view: ViewName,
         /// The primary.
         primary: Primary,
-        /// How many.
+        /// The length of the member in UTF-16 units, as JSON.
         units: usize,
     },
     /// A contribution is too long.
@@ -198,7 +202,7 @@ pub enum DeriveError {
         view: ViewName,
         /// The primary.
         primary: Primary,
-        /// How many.
+        /// The length of the contribution in UTF-16 units, as JSON.
         units: usize,
     },
     /// A pointer has an unknown version.
@@ -206,7 +210,7 @@ pub enum DeriveError {
     Pointer {
         /// The primary.
         primary: Primary,
-        /// Which pointer.
+        /// The error in the pointer.
         #[source]
         source: FormatError,
     },
@@ -220,17 +224,18 @@ pub enum DeriveError {
         view: ViewName,
         /// The primary.
         primary: Primary,
-        /// How many.
+        /// The length of the claim in UTF-16 units, as JSON.
         units: usize,
     },
-    /// An end of a range has a character that stores order differently.
+    /// An end of a range contains a character that the service and the embedded store order
+    /// differently.
     #[error(
         "view {view}: {part} of {primary} contains {found:?}; expected only characters below U+D7FE"
     )]
     RangeEnd {
         /// The view.
         view: ViewName,
-        /// Which end.
+        /// The key of the range's end in the section.
         part: &'static str,
         /// The primary.
         primary: Primary,
@@ -246,11 +251,11 @@ pub enum DeriveError {
         primary: Primary,
         /// The field.
         field: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: FieldError,
     },
-    /// Two views want the same row.
+    /// Two views derive the same row.
     #[error(
         "views {first} and {second} both derive {address} from {primary}. Give one of them another key"
     )]
@@ -264,7 +269,7 @@ pub enum DeriveError {
         /// The primary.
         primary: Primary,
     },
-    /// A view derives the primary's own row.
+    /// A view derives a row with the table and key of the primary itself.
     #[error(
         "view {view} derives the row of {primary} itself. Give it another table, or a literal prefix in row_key"
     )]
@@ -279,12 +284,12 @@ pub enum DeriveError {
     TooMany {
         /// The primary.
         primary: Primary,
-        /// How many.
+        /// The number of items.
         count: usize,
     },
 }
 
-/// Whether a view has a copy of this primary under a key, by the primary's current state.
+/// Whether a view derives a copy with this key from the current state of a primary.
 pub fn has_copy_at(view: &View, primary: &Primary, entity: &Entity, key: &EntityKey) -> bool {
     let deriving = ViewContext {
         view,
@@ -312,15 +317,16 @@ pub(super) struct ViewContext<'a> {
 }
 
 impl ViewContext<'_> {
-    /// Whether the view's condition holds. `None` if it depends on the unknown properties.
+    /// Whether the primary satisfies the view's condition. `None` if the answer depends on the
+    /// `unknown` properties.
     fn applies(&self, unknown: &BTreeSet<&str>) -> Option<bool> {
         self.view.when.as_ref().map_or(Some(true), |when| {
             when.decided(self.entity, &|name| unknown.contains(name))
         })
     }
 
-    /// Whether the primary may have items by its keys and values, whatever the condition says.
-    /// Items that are computed from unknown values count, unless a known property of their keys is
+    /// Whether the view may derive items from the primary, ignoring the view's condition. Items
+    /// that are computed from `unknown` properties count, unless a known property of their keys is
     /// missing.
     fn may_have_items(&self, unknown: &BTreeSet<&str>) -> bool {
         let keys = self
@@ -347,7 +353,7 @@ impl ViewContext<'_> {
         is_computed_from_unknown || !matches!(self.items(), Ok(items) if items.is_empty())
     }
 
-    /// One of these properties whose pointer the view's items would be computed from.
+    /// One of the properties in `in_blobs` from whose pointer the view's items would be computed.
     fn computed_from_pointer(&self, in_blobs: &BTreeSet<&str>) -> Option<&str> {
         if in_blobs.is_empty() {
             return None;
@@ -363,7 +369,8 @@ impl ViewContext<'_> {
             .filter(|_| self.may_have_items(in_blobs))
     }
 
-    /// The keys of the rows that hold its items: one, one for each value of a list, or none.
+    /// The keys of the rows that hold the primary's items: one key, one key for each value of a
+    /// list, or none.
     fn keys(&self, rows: &RowForm<'_>) -> Result<BTreeSet<EntityKey>, Box<DeriveError>> {
         let templates = [
             ("partition_key", rows.partition_key),
@@ -437,7 +444,7 @@ impl ViewContext<'_> {
         Ok(derived)
     }
 
-    /// One item for each key that the primary has.
+    /// One item for each key that the view derives from the primary.
     fn in_rows(
         &self,
         rows: &RowForm<'_>,
@@ -532,9 +539,9 @@ fn value(location: &ValueLocation, pointer: Pointer) -> Option<Derived> {
     })
 }
 
-/// The items that should exist because of a primary; none if the primary is absent. A view that
-/// cannot derive its own is reported in `failed`. More items than a footprint can list are an error
-/// of the whole.
+/// The items that should exist because of a primary; none if the primary is absent. A view whose
+/// items cannot be derived is reported in `failed`. The whole derivation is an error if there are
+/// more items than a footprint can list.
 pub fn derive(
     catalog: &Catalog,
     source: &TableRef,
@@ -583,10 +590,10 @@ pub fn derive(
     }
 }
 
-/// The properties that views, rules and archives compute from, for an entity that is about to be
-/// written. Their values must stay in the row, since nothing can be computed from a pointer. A view
-/// without an item of the entity computes from none. The result is empty if no value may go into a
-/// blob.
+/// The properties of an entity that is about to be written from which views, rules and archives
+/// compute. The values of these properties must stay in the row, because nothing can be computed
+/// from a pointer. A view that derives no item from the entity adds no properties. The result is
+/// empty if no value may be moved to a blob.
 pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> BTreeSet<String> {
     let (in_blobs, may_go) = (
         large_entity::in_blobs(entity),
@@ -610,7 +617,8 @@ pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> B
         if view.computed().is_disjoint(&may_go) || !context.may_have_items(&may_go) {
             continue;
         }
-        // A condition that does not depend on them stays the same when they go into blobs.
+        // The result of a condition that does not depend on these values stays the same when they
+        // are moved to blobs.
         if let Some(when) = view
             .when
             .as_ref()
@@ -625,7 +633,7 @@ pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> B
     names
 }
 
-/// The items of one view, which must not collide with those of the views before it.
+/// The items of one view, which must not collide with the items of other views (`others`).
 fn derive_view(
     catalog: &Catalog,
     source: &TableRef,
@@ -690,7 +698,7 @@ fn derive_view(
     Ok(items)
 }
 
-/// The items of an archived document: its large values in this folder, and nothing else.
+/// The items of an archived document: only the large values in this folder.
 pub fn derive_archived(
     catalog: &Catalog,
     primary: &Primary,
@@ -737,7 +745,8 @@ pub fn derive_archived(
         .collect())
 }
 
-/// Whether two items cannot both exist at their sites. Properties of two views can share an entity.
+/// Whether two items have the same site and therefore cannot both exist. Only properties of two
+/// views can be on the same entity.
 fn collides(one: &ItemAddress, other: &ItemAddress) -> bool {
     let both_set = one.part == Some(Part::Properties) && other.part == Some(Part::Properties);
     one.account == other.account && one.site == other.site && !both_set

@@ -1,7 +1,8 @@
-//! Documents of sinks: one for each primary, in another store.
+//! Documents of sinks: one document for each primary, in a store outside the storage accounts.
 //!
-//! A field has the value of a property in its type, or a text that is rendered from several. It is
-//! null if the primary lacks a property of it, so that every document has all fields.
+//! A field contains the value of one property with its type, or a text that is rendered from
+//! several properties. The field is null if the primary lacks one of its properties, so that every
+//! document has all fields.
 
 use std::collections::BTreeMap;
 

@@ -1,14 +1,14 @@
-//! Index entities: for each value a list of the primaries that have it.
+//! Index entities: for each value, a list of the primaries that have the value.
 //!
-//! A primary derives its *membership*: the address of the list, and the member. The list is a
-//! document that many primaries share: a row, or a blob.
+//! A primary derives its *membership*: the address of the list, and the member. The list is a row
+//! or blob in which many primaries have a member.
 
 use super::DeriveError;
 use super::derive::ViewContext;
 use crate::template::Template;
 use crate::{Member, limits};
 
-/// The membership of a primary; `None` if it lacks a property of the member.
+/// The membership of a primary; `None` if the primary lacks a property that the member contains.
 pub(super) fn membership(
     context: &ViewContext<'_>,
     member: &[Template],

@@ -1,7 +1,8 @@
-//! Large entities: properties whose values are in blobs, with pointers in their place.
+//! Large entities: the values of some properties are in blobs, and the row contains pointers
+//! instead.
 //!
-//! A primary derives the blobs that it points to. The decision which values go into blobs, made
-//! when the primary is written, is here too, so that writing and deriving agree.
+//! A primary derives the blobs to which it points. This file also decides which values are moved to
+//! blobs when a primary is written, so that writing and deriving agree.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,8 @@ use crate::job::Primary;
 use crate::large::{self, Pointer, ValueFolder};
 use crate::{EdmValue, Entity, limits};
 
-/// The blobs of a primary. They are its own as long as it points to them, whatever the view
-/// declares now.
+/// The blobs of a primary. A blob belongs to the primary as long as the primary points to it, even
+/// if the view no longer declares the property.
 pub(super) fn blobs(context: &ViewContext<'_>) -> Result<BTreeSet<Pointer>, Box<DeriveError>> {
     owned(
         context.primary,
@@ -46,8 +47,8 @@ pub(super) fn in_blobs(entity: &Entity) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The properties of an entity whose values are in blobs or may go there: those longer than any
-/// pointer.
+/// The properties of an entity whose values are in blobs or may be moved to blobs because they are
+/// longer than any pointer.
 pub(super) fn may_move_to_blob(entity: &Entity) -> BTreeSet<&str> {
     let may = |value: &EdmValue| {
         Pointer::of(value).is_some()
@@ -60,25 +61,26 @@ pub(super) fn may_move_to_blob(entity: &Entity) -> BTreeSet<&str> {
         .collect()
 }
 
-/// A value is too large for its row, but a view, rule or archive computes from it.
+/// The value of a property exceeds a limit of the service, but cannot be moved to a blob because a
+/// view, rule or archive computes from the property.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "property {0:?} is too large for a row, and cannot be moved to a blob because a view, rule or archive computes from it"
 )]
 pub struct ComputedPropertyError(pub String);
 
-/// The properties of an entity whose values go into blobs: declared ones above the threshold, and
-/// those that exceed a limit of the service. `room` is the maximum size of the entity in bytes.
-/// Evenkeel's own properties stay in the row, and so do those that views or rules compute from
-/// (`computed`).
+/// The properties of an entity whose values are moved to blobs: declared properties whose values
+/// exceed the threshold, properties whose values exceed a limit of the service, and the largest
+/// values of an entity with more than `room` bytes. Evenkeel's own properties stay in the row, and
+/// so do the properties from which views, rules or archives compute (`computed`).
 ///
-/// Only values that the writer has `brought` go, as long as the entity fits. A value that was there
-/// before exists nowhere else: once a pointer has taken its place, a redelivery could not bring it
-/// again.
+/// Values that the writer has not `brought` are moved only if the entity does not fit otherwise.
+/// Such a value exists only in the row, so that a redelivered job could not supply it again after a
+/// pointer has replaced it.
 ///
 /// # Errors
 ///
-/// A value that has to go must stay.
+/// A value that exceeds a limit of the service belongs to a property in `computed`.
 pub fn outgoing(
     large: &LargeEntity,
     entity: &Entity,
@@ -102,7 +104,7 @@ pub fn outgoing(
     for name in &names {
         entity.properties.insert(name.clone(), placeholder());
     }
-    // The largest values go first, as long as this makes the entity smaller.
+    // The largest values are moved first, as long as a move makes the entity smaller.
     for all in [false, true] {
         while entity.size() > room {
             let may_move_to_blob = entity
@@ -123,16 +125,16 @@ pub fn outgoing(
     Ok(names)
 }
 
-/// Longer than any pointer: 1,024 bytes of a name, 63 of a container, a hash and the JSON around
-/// them.
+/// An upper bound of a pointer's length in bytes: 1,024 for the blob's name, 63 for the container,
+/// and the rest for the hash and the JSON syntax.
 const POINTER_BYTES: usize = 1_280;
 
-/// A placeholder as long as the longest pointer, which is not a pointer itself.
+/// A placeholder that is at least as long as any pointer, but is not a pointer.
 fn placeholder() -> EdmValue {
     EdmValue::String("x".repeat(POINTER_BYTES))
 }
 
-/// The length of a value's content in bytes, if it can go into a blob.
+/// The length of a value's content in bytes; `None` if the value cannot be moved to a blob.
 fn content_len(value: &EdmValue) -> Option<usize> {
     match value {
         EdmValue::String(_) if Pointer::of(value).is_some() => None,
@@ -142,7 +144,7 @@ fn content_len(value: &EdmValue) -> Option<usize> {
     }
 }
 
-/// The content of a value for its blob. `None` for a pointer or a value of another type.
+/// The content of a value's blob. `None` if the value is a pointer, or neither a string nor binary.
 pub fn content(value: EdmValue) -> Option<Bytes> {
     content_len(&value)?;
     match value {
@@ -152,7 +154,7 @@ pub fn content(value: EdmValue) -> Option<Bytes> {
     }
 }
 
-/// The content type of a value's blob. Readers distinguish the types of values by it.
+/// The content type of a value's blob. Readers derive the type of the value from the content type.
 pub const fn content_type(value: &EdmValue) -> &'static str {
     match value {
         EdmValue::String(_) => "text/plain; charset=utf-8",

@@ -1,8 +1,9 @@
-//! The patterns: pure functions from a primary to the items that should exist because of it.
+//! The patterns: pure functions that compute, for a primary, the items that should exist because of
+//! the primary.
 //!
-//! There is one file per kind of view. The functions use no tokio, no ports and no clock: the same
-//! primary and the same catalog always give the same items. `reconcile` can therefore act on the
-//! current state of a primary instead of its history.
+//! There is one file per kind of view. The functions use no tokio, no stores and no clock, so the
+//! same primary and the same catalog always give the same items. Therefore `reconcile` needs only
+//! the current state of a primary and not its history.
 
 mod aggregate;
 mod denormalize;

@@ -1,9 +1,9 @@
-//! Ownership: which items a primary can have at all, judged by their addresses.
+//! Ownership: decides by the address of an item whether a primary can have the item.
 //!
-//! Footprints, rechecks and rows name items, and any of them may be forged. Some content names its
-//! owner (`ek_source`, `ek_view`), but a file, a document of a sink and a member of a list cannot.
-//! So an address is first compared with the items that the view derives from this primary: the
-//! table, container, folder or index, and the name or key in it.
+//! Footprints, rechecks and rows name items, and each of these may be forged. Some items name their
+//! owner (`ek_source`, `ek_view`), but a file, a document of a sink and a member of a list do not.
+//! Therefore an address is first compared with the items that the view derives from the primary:
+//! the table, container, folder or index, and the name or key in this location.
 
 use crate::catalog::{
     ArchivedValues, BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, TableRef,
@@ -15,18 +15,19 @@ use crate::large::ValueFolder;
 use crate::template::{Template, escape};
 use crate::{ItemAddress, Member, Part, Site, sink};
 
-/// Relation of an address to a primary.
+/// The relation between the address of an item and a primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ownership {
-    /// The current definition of the view derives an item with such an address from this primary.
+    /// The current definition of the view may derive an item with this address from the primary.
     Present,
-    /// An earlier definition may have derived the item. The owner mark at the site decides.
+    /// An earlier definition of the view may have derived the item. The owner mark at the site
+    /// decides.
     Former,
-    /// No definition has ever derived such an item.
+    /// No definition of the view can have derived an item with this address from the primary.
     Foreign,
 }
 
-/// A primary, and where its large values are.
+/// Decides whether items can belong to one primary.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnershipCheck<'a> {
     /// The catalog.
@@ -35,12 +36,12 @@ pub struct OwnershipCheck<'a> {
     pub source: &'a TableRef,
     /// The primary.
     pub primary: &'a Primary,
-    /// The folder of its large values.
+    /// The folder of the primary's large values.
     pub folder: &'a ValueFolder,
 }
 
 impl OwnershipCheck<'_> {
-    /// Judges whether an item can be this primary's.
+    /// Decides whether the item at an address can belong to the primary.
     pub fn judge(&self, address: &ItemAddress) -> Ownership {
         if let Some(archived) = self.catalog.archived_values_in(self.source) {
             return self.judge_archived(archived, address);
@@ -58,7 +59,8 @@ impl OwnershipCheck<'_> {
             .retired
             .get(&address.view)
             .is_some_and(|(_, source)| source.has(self.source));
-        // A worker does not judge items that it must leave alone because its catalog is older.
+        // If the view is neither declared nor retired, this catalog may be outdated, so the item
+        // must not count as foreign only because the view is unknown.
         let unknown = !self.catalog.declares(&address.view)
             && !generations.retired.contains_key(&address.view);
         if (changed || retired || unknown) && self.may_be_former(address) {
@@ -68,7 +70,7 @@ impl OwnershipCheck<'_> {
         }
     }
 
-    /// Judges a large value of an archived document.
+    /// Decides whether a large value of an archived document can belong to the primary.
     fn judge_archived(&self, archived: &ArchivedValues, address: &ItemAddress) -> Ownership {
         match (&address.site, &archived.location) {
             (Site::File { dir, name }, ValueLocation::Files { account, dir: own }) => {
@@ -93,10 +95,11 @@ impl OwnershipCheck<'_> {
         }
     }
 
-    /// Whether the current definition of a view derives an item with such an address from this
+    /// Whether the current definition of a view may derive an item with this address from the
     /// primary.
     fn is_made_by(&self, view: &View, address: &ItemAddress) -> bool {
-        // Any of the target's accounts will do: as with keys, the owner mark at the site decides.
+        // Any account of the target is accepted, and so is any key of a row, because the owner mark
+        // at the site decides.
         let lies_in = |target: &TargetRef| {
             let table = address.site.row().map(|(table, _)| table);
             target.accounts.has(&address.account) && table == Some(&target.table)
@@ -190,7 +193,7 @@ impl OwnershipCheck<'_> {
         row && partition && member.0.len() == templates.len()
     }
 
-    /// Whether a site is a row whose partition key is the primary's own, escaped.
+    /// Whether a site is a row whose partition key is the escaped partition key of the primary.
     fn is_in_own_partition(&self, site: &Site) -> bool {
         let own = escape(self.primary.key.pk.as_str());
         site.row().is_some_and(|(_, list)| list.pk.as_str() == own)
@@ -201,8 +204,8 @@ impl OwnershipCheck<'_> {
         matches!(member.0.as_slice(), [pk, rk, ..] if pk == key.pk.as_str() && rk == key.rk.as_str())
     }
 
-    /// Whether an earlier definition may have derived an item with such an address from this
-    /// primary, as far as the address shows.
+    /// Whether, judging by the address alone, an earlier definition of the view may have derived
+    /// this item from the primary.
     fn may_be_former(&self, address: &ItemAddress) -> bool {
         let key = &self.primary.key;
         match (&address.site, &address.part) {

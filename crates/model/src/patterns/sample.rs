@@ -1,9 +1,9 @@
-//! Samples of a table's primaries for a view: which properties that it names are in none of them,
-//! and how many items it derives, compared with its recorded definition.
+//! Evaluates a view on a sample of its table's primaries: which properties of the view no primary
+//! has, and how many items the view derives, compared with its recorded definition.
 //!
-//! The configuration alone does not reveal a misspelt property: the view is valid, and empty.
-//! People see the sample when a view is added. A changed view is recorded only if its sample shows
-//! no loss, because existing items would be dropped.
+//! The configuration alone does not reveal a misspelt property, because the view is valid but has
+//! no items. The result is shown to people when a view is added. A changed view is recorded only if
+//! its sample shows no loss, because existing items would be dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,37 +19,40 @@ use crate::{Entity, ItemAddress, ViewName};
 /// Primaries of one table, with the former and the current view of that table.
 #[derive(Debug, Clone, Copy)]
 pub struct SampledTable<'v> {
-    /// The former view. `None` if it has no items yet or is unchanged, so that nothing can be lost.
+    /// The former view. `None` if no items can be lost, because the view is unchanged or has no
+    /// items yet.
     pub former: Option<&'v View>,
-    /// The current view; `None` if it is retired.
+    /// The current view; `None` if the view is retired.
     pub view: Option<&'v View>,
     /// The primaries.
     pub primaries: &'v [Entity],
 }
 
-/// What a sample shows of a view.
+/// The result of a view's sample.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ViewSample {
     /// The view.
     pub view: ViewName,
-    /// Its source, as the configuration spells it.
+    /// The source of the view, as the configuration spells it.
     pub source: String,
     /// How many primaries were sampled.
     pub primaries: u64,
-    /// Whether these are all primaries.
+    /// Whether the sample contains all primaries of the source.
     pub whole: bool,
     /// The properties that the view names and no primary has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing_properties: Vec<MissingProperty>,
-    /// How many items its recorded definition derives, if that is another one.
+    /// The number of items that the recorded definition derives from the sample; absent if the
+    /// definition is unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items_before: Option<u64>,
-    /// How many items the current definition derives.
+    /// The number of items that the current definition derives from the sample.
     pub items: u64,
-    /// How many primaries it can derive no items from.
+    /// The number of primaries for which the current definition failed to derive items.
     #[serde(skip_serializing_if = "is_none")]
     pub failed: u64,
-    /// Whether existing items would be lost.
+    /// Whether the change would lose existing items: the view derives fewer than half of the former
+    /// items, or a property that the change adds is missing.
     pub loss: bool,
 }
 
@@ -66,13 +69,14 @@ const fn is_none(count: &u64) -> bool {
 pub struct MissingProperty {
     /// The property.
     pub property: String,
-    /// A property with a similar name that they have.
+    /// A property of the primaries with a similar name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
 }
 
 impl ViewSample {
-    /// What these primaries show of a view. `whole` means that there are no others.
+    /// Evaluates a view on these primaries. `whole` is whether they are all primaries of the
+    /// source.
     pub fn of(name: &ViewName, source: String, whole: bool, tables: &[SampledTable<'_>]) -> Self {
         let (mut now, mut before) = (DerivedItems::default(), DerivedItems::default());
         let (mut names, mut newly, mut primaries) = (BTreeSet::new(), BTreeSet::new(), 0);
@@ -117,7 +121,7 @@ impl ViewSample {
         }
     }
 
-    /// Whether a person should look at it.
+    /// Whether a person should check the view.
     pub const fn is_suspect(&self) -> bool {
         self.loss || !self.missing_properties.is_empty()
     }
@@ -127,7 +131,8 @@ impl ViewSample {
         format!("{all}{} {}", with_thousands(self.primaries), self.source)
     }
 
-    /// The numbers of items as text. `None` without a former number or without primaries.
+    /// The numbers of items before and now as text. `None` if there is no number from before or no
+    /// primary.
     pub fn numbers(&self) -> Option<String> {
         let before = self.items_before.filter(|_| self.primaries > 0)?;
         let failed = if self.failed > 0 {
@@ -144,7 +149,8 @@ impl ViewSample {
     }
 }
 
-/// The missing properties, and the numbers of items if they matter.
+/// Writes the missing properties. The numbers of items are added if there are no missing
+/// properties, or if the change would lose items.
 impl fmt::Display for ViewSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "view {}: ", self.view)?;
@@ -177,8 +183,8 @@ struct DerivedItems {
 }
 
 impl DerivedItems {
-    /// Adds the items of some primaries. Two primaries that want one key share an item, or have a
-    /// member each in a list.
+    /// Adds the items of some primaries. Two primaries that derive the same address count as one
+    /// item. Two members of one list count as two items.
     fn add(&mut self, view: &View, primaries: &[Entity]) {
         let alone = single_view_catalog(view);
         for primary in primaries {
@@ -193,7 +199,7 @@ impl DerivedItems {
     }
 }
 
-/// A catalog with this view only.
+/// A catalog that contains only this view.
 pub fn single_view_catalog(view: &View) -> Catalog {
     Catalog {
         views: [(view.name.clone(), view.clone().into())].into(),
@@ -226,9 +232,9 @@ fn missing_properties(
         .collect()
 }
 
-/// Why some primaries of a table do not meet a condition: none has a property, or values have a
-/// type that cannot be compared with those of the condition. Such a comparison is silently false,
-/// and its `not` is true.
+/// Probable mistakes in a condition, found on some primaries of a table: no primary has a property
+/// of the condition, or the values of a property have a type that cannot be compared with the
+/// values in the condition. Such a comparison is false without an error, and its negation is true.
 pub fn unmet(table: &str, condition: &Condition, primaries: &[Entity]) -> Vec<String> {
     let sampled = SampledTable {
         former: None,
@@ -435,7 +441,8 @@ mod tests {
         );
         assert!(!sample(Some(&all), Some(&done), &primaries).loss);
         assert!(!sample(Some(&done), Some(&all), &primaries).loss);
-        // All primaries want one key; the last one keeps it.
+        // The key contains only the status, which has two values, so all primaries together have
+        // two items.
         let one = view(
             r#"{"kind":"secondary_index","table":"main/index","partition_key":"all","row_key":"{Status}"}"#,
         );

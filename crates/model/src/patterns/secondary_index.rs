@@ -1,9 +1,9 @@
 //! Secondary indexes: a copy of the primary under another key.
 //!
-//! An index is intra-partition if its target is the source's own table and partition: a `put`
-//! commits primary and copy in one entity group transaction. Any other target is inter-partition,
-//! including one in another table or account. A primary that lacks a property of the key has no
-//! copy (a sparse index).
+//! An index is intra-partition if each copy is in the table and partition of its primary. In this
+//! case a `put` commits primary and copy in one entity group transaction. All other indexes,
+//! including those in another table or account, are inter-partition. A primary that lacks a
+//! property of the key has no copy (a sparse index).
 
 use super::derive::ViewContext;
 use crate::item::Owner;

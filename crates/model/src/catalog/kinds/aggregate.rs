@@ -1,4 +1,5 @@
-//! `kind = "aggregate"`: an entity for each group, with figures of its members.
+//! `kind = "aggregate"`: an entity for each group of primaries, with values that are aggregated
+//! from its members.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +12,17 @@ use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::template::Template;
 
-/// `kind = "aggregate"`: an entity for each group, with figures of its members.
+/// `kind = "aggregate"`: an entity for each group of primaries, with values that are aggregated
+/// from its members.
 #[derive(Debug, Clone)]
 pub struct Aggregate<P = TargetRef> {
-    /// The table of the groups.
+    /// The table of the groups' entities.
     pub target: P,
     /// A group's partition key.
     pub partition_key: Template,
     /// A group's row key.
     pub row_key: Template,
-    /// The figures, by the names of their properties.
+    /// The aggregate functions, by the name of the property that holds the result.
     pub set: BTreeMap<String, AggregateFunction>,
 }
 

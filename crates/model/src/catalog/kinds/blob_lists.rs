@@ -1,4 +1,5 @@
-//! `kind = "index_entity"` with `store = "blob"`: for each value a blob with the sorted list of the primaries that have it.
+//! `kind = "index_entity"` with `store = "blob"`: a blob for each value, with the sorted list of
+//! the primaries that have the value.
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
@@ -10,16 +11,18 @@ use crate::catalog::view::OnConflict;
 use crate::template::Template;
 use crate::{AccountName, ContainerName};
 
-/// `kind = "index_entity"` with `store = "blob"`: a blob for each value, with the sorted list of the primaries that have it.
+/// `kind = "index_entity"` with `store = "blob"`: a blob for each value, with the sorted list of
+/// the primaries that have the value.
 #[derive(Debug, Clone)]
 pub struct BlobLists {
-    /// The accounts of the container. The hash of a list's name selects its account.
+    /// The accounts of the container. The hash of a list's blob name selects the account of the
+    /// list.
     pub accounts: AccountSet,
     /// The container of the lists.
     pub container: ContainerName,
     /// The blob name of a list.
     pub name: BlobPath,
-    /// The parts of a member. The primary's keys are among them, each as a template of its own.
+    /// The templates of a member's parts. Each key of the primary is a separate part.
     pub member: Vec<Template>,
 }
 

@@ -1,4 +1,4 @@
-//! `kind = "denormalize"`: properties of a primary, set on one other entity.
+//! `kind = "denormalize"`: values of a primary that are set as properties on one other entity.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::template::Template;
 
-/// `kind = "denormalize"`: properties of a primary, set on an entity of another owner.
+/// `kind = "denormalize"`: values of a primary that are set as properties on an entity of another
+/// owner.
 #[derive(Debug, Clone)]
 pub struct Denormalize<P = TargetRef> {
     /// The table of the entities.
@@ -19,7 +20,7 @@ pub struct Denormalize<P = TargetRef> {
     pub partition_key: Template,
     /// The entity's row key.
     pub row_key: Template,
-    /// The properties, by name.
+    /// The templates of the properties, by name.
     pub set: BTreeMap<String, Template>,
 }
 

@@ -1,5 +1,5 @@
-//! `kind = "denormalize"` with `targets = "range"`: properties of a primary, set on all entities of
-//! a range.
+//! `kind = "denormalize"` with `targets = "range"`: values of a primary that are set as properties
+//! on all entities of a range.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::template::Template;
 
-/// `kind = "denormalize"` with `targets = "range"`: properties of a primary, set on all entities of
-/// a partition, or of a range of its row keys.
+/// `kind = "denormalize"` with `targets = "range"`: values of a primary that are set as properties
+/// on all entities of a partition, or on the entities in a range of its row keys.
 #[derive(Debug, Clone)]
 pub struct DenormalizeRange<P = TargetRef> {
     /// The table of the entities.
@@ -21,28 +21,29 @@ pub struct DenormalizeRange<P = TargetRef> {
     pub partition_key: Template,
     /// The range within the partition.
     pub rows: RangeRows,
-    /// The properties, by name.
+    /// The templates of the properties, by name.
     pub set: BTreeMap<String, Template>,
 }
 
 /// The row keys of a range.
 #[derive(Debug, Clone)]
 pub enum RangeRows {
-    /// All of the partition.
+    /// All row keys of the partition.
     All,
-    /// Those with a prefix.
+    /// The row keys with a prefix.
     Prefix(Template),
-    /// A half-open interval.
+    /// A half-open interval of row keys.
     Between {
         /// The first row key; open if absent.
         from: Option<Template>,
-        /// The row key behind the last; open if absent.
+        /// The row key after the last one; open if absent.
         before: Option<Template>,
     },
 }
 
 impl<P> DenormalizeRange<P> {
-    /// The templates of the range's ends, by their keys in the section.
+    /// The templates of the partition key and of the range's ends, each with its key in the
+    /// section.
     pub(in crate::catalog) fn keys(&self) -> Vec<(&'static str, &Template)> {
         let mut keys = vec![("partition_key", &self.partition_key)];
         match &self.rows {

@@ -1,4 +1,5 @@
-//! `kind = "index_entity"`: for each value an entity with the sorted list of the primaries that have it.
+//! `kind = "index_entity"`: an entity for each value, with the sorted list of the primaries that
+//! have the value.
 
 use super::section::{DeclaredKind, KeyedRows, ViewSection, own_property};
 use super::{Kind, blob_lists};
@@ -8,7 +9,8 @@ use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::template::Template;
 
-/// `kind = "index_entity"`: an entity for each value, with the sorted list of the primaries that have it.
+/// `kind = "index_entity"`: an entity for each value, with the sorted list of the primaries that
+/// have the value.
 #[derive(Debug, Clone)]
 pub struct IndexEntity<P = TargetRef> {
     /// The table of the lists.
@@ -17,8 +19,8 @@ pub struct IndexEntity<P = TargetRef> {
     pub partition_key: Template,
     /// A list's row key.
     pub row_key: Template,
-    /// The parts of a member. The primary's keys are among them, each as a template of its own. If
-    /// the list is in the primary's own partition, only the row key is required.
+    /// The templates of a member's parts. Each key of the primary is a separate part. The partition
+    /// key may be missing if the list is in the primary's own partition.
     pub member: Vec<Template>,
     /// The property that holds the list.
     pub property: String,
@@ -58,7 +60,7 @@ placed! { IndexEntity: partition_key, row_key, member, property }
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListStore {
     Table,
-    /// In the source's table, in the partition of the list's primaries.
+    /// The lists are in the source's table, each in the partition of its primaries.
     Partition,
     Blob,
 }
@@ -95,7 +97,8 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> 
         &["on_conflict"],
         "a list accepts every primary, so there are no conflicts",
     );
-    // The partition of such a list is that of its primaries.
+    // A list with `store = "partition"` is in the partition of its primaries, so members need no
+    // partition key.
     let member = view.member(if beside {
         &["RowKey"][..]
     } else {

@@ -1,4 +1,5 @@
-//! `kind = "large_entity"`: large values in blobs, with pointers in their place.
+//! `kind = "large_entity"`: large values are stored in blobs, and the rows contain pointers
+//! instead.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +13,19 @@ use crate::large::STAGING;
 use crate::units::parse_size;
 use crate::{AccountName, ContainerName};
 
-/// `kind = "large_entity"`: large values in blobs, with pointers in their place. A table has at
-/// most one such view, which includes all of its primaries.
+/// `kind = "large_entity"`: large values are stored in blobs, and the rows contain pointers
+/// instead. A table has at most one view of this kind, and the view includes all primaries of the
+/// table.
 #[derive(Debug, Clone)]
 pub struct LargeEntity {
     /// The account of the container.
     pub account: AccountName,
     /// The container of the values.
     pub container: ContainerName,
-    /// The properties whose values go into blobs above the threshold. A value that exceeds a limit
-    /// of the service goes there in any case.
+    /// The properties whose values are moved to blobs if they exceed the threshold. A value that
+    /// exceeds a limit of the service is moved to a blob in any case.
     pub properties: BTreeSet<String>,
-    /// Threshold in bytes; for a string, of its UTF-8.
+    /// Threshold in bytes. The length of a string is its length in UTF-8.
     pub threshold: u64,
 }
 
@@ -38,7 +40,7 @@ impl<P> Kind<P> for LargeEntity {
     }
 }
 
-/// Default threshold: half of the 64 KiB that a property can hold.
+/// Default threshold in bytes: half of the 64 KiB that a property can hold.
 const DEFAULT_THRESHOLD: u64 = 32 << 10;
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {
@@ -86,7 +88,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> 
     })
 }
 
-/// Blobs without a configured account are in the account of the source.
+/// Sets the account of the blobs, if none is configured, to the account of the source.
 fn in_account_of(kind: ViewKind, source: &TableRef) -> ViewKind {
     match kind {
         ViewKind::LargeEntity(large) => ViewKind::LargeEntity(LargeEntity {

@@ -1,10 +1,10 @@
 //! The kinds of views: one file per kind, and one line in the list of `kinds!`.
 //!
-//! A kind declares its settings and how to read them from a section ([`ViewSection`]), the form of
-//! its items ([`Form`]), and its part of the recorded definition. The rest of the program asks for
-//! the form, which determines where items are stored and how, and never for the kind. What a view
-//! writes, owns and does not support follows from the form too; `config` compares it with all other
-//! declarations.
+//! A kind declares its settings, how to read them from a section ([`ViewSection`]), the form of its
+//! items ([`Form`]), and its part of the recorded definition. The rest of the program depends on
+//! the form, which determines where and how items are stored, and never on the kind. The clauses of
+//! a view (what the view writes, owns and does not support) follow from the form too, and `config`
+//! compares them with the clauses of all other declarations.
 
 mod section;
 
@@ -19,12 +19,13 @@ use super::form::Form;
 use super::place::TargetRef;
 use super::view::OnConflict;
 
-/// A kind of view as the rest of the program sees it. `P` is the type of its target: [`TargetRef`],
-/// or [`DatedRef`](super::DatedRef) for views of dated tables.
+/// The interface of a kind of view to the rest of the program. `P` is the type of the view's
+/// target: [`TargetRef`], or [`DatedRef`](super::DatedRef) for views of dated tables.
 pub trait Kind<P> {
-    /// Where the items are stored, and how.
+    /// The form of the items: where and how they are stored.
     fn form(&self) -> Form<'_, P>;
-    /// Adds the kind's own keys to a definition. Its reader must read the same kind from them.
+    /// Adds the kind's own keys to a definition. The kind's reader must read the same settings back
+    /// from these keys.
     fn define(&self, keys: Definition, on_conflict: OnConflict) -> Definition;
     /// The key of the section that names the target.
     fn target_key(&self) -> &'static str {
@@ -32,7 +33,7 @@ pub trait Kind<P> {
     }
 }
 
-/// Implements `map` for a kind with a target and these other fields.
+/// Implements `map` for a kind that has a field `target` and the given other fields.
 macro_rules! placed {
     ($kind:ident: $($field:ident),*) => {
         impl<P> $kind<P> {
@@ -43,10 +44,10 @@ macro_rules! placed {
     };
 }
 
-/// Generates the kinds, their modules and the methods over all of them from one list. A line has
-/// the module, which is the value of `kind` in the configuration, and the type. A type with a
-/// target of its own has the parameter `P`. If several types share one value of `kind`, `as` names
-/// the module that reads it.
+/// Generates the kinds, their modules and the methods over all of them from one list. A line names
+/// a module and a type. The name of the module is the value of `kind` in the configuration. A type
+/// with a field `target` has the parameter `P`. If several types share one value of `kind`, `as`
+/// names the module that reads that value.
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $module:ident::$kind:ident $(<$place:ident>)? $(as $word:ident)?,)*) => {
         $(
@@ -84,7 +85,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The kind with another target.
+            /// The kind with its target replaced.
             pub fn map<Q>(&self, place: &dyn Fn(&P) -> Q) -> ViewKind<Q> {
                 match self {
                     $($(#[cfg($cfg)])? Self::$kind(kind) => ViewKind::$kind(kinds!(@map kind, place $(, $place)?)),)*
@@ -98,7 +99,7 @@ macro_rules! kinds {
             read.into_iter().flatten().collect()
         }
 
-        /// The values of `kind`, without the samples.
+        /// The values of `kind`, without the samples of test builds.
         pub fn kind_names() -> std::collections::BTreeSet<&'static str> {
             let names: [&'static str; _] = [$($(#[cfg($cfg)])? kinds!(@word $module $($word)?)),*];
             names.into_iter().filter(|name| !name.starts_with("sample_")).collect()
@@ -113,17 +114,17 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Copies under another key.
+    /// Copies of primaries under another key.
     secondary_index::SecondaryIndex<P>,
     /// Lists of the primaries that share a value, in rows.
     index_entity::IndexEntity<P>,
     /// Lists of the primaries that share a value, in blobs.
     blob_lists::BlobLists as index_entity,
-    /// Properties on another entity.
+    /// Properties that are set on another entity.
     denormalize::Denormalize<P>,
-    /// Properties on all entities of a range.
+    /// Properties that are set on all entities of a range.
     denormalize_range::DenormalizeRange<P> as denormalize,
-    /// Figures of groups.
+    /// Aggregate values of groups.
     aggregate::Aggregate<P>,
     /// Large values in blobs.
     large_entity::LargeEntity,
@@ -133,7 +134,7 @@ kinds! {
     sql_table::SqlTable,
     /// Events to a receiver.
     webhook::WebhookEvents,
-    /// Copies with the keys exchanged: a sample, in test builds only.
+    /// Copies whose partition key and row key are exchanged: a sample, in test builds only.
     #[cfg(feature = "samples")]
     sample_exchanged::ExchangedKeys<P>,
 }

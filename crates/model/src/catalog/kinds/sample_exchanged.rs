@@ -1,5 +1,5 @@
-//! `kind = "sample_exchanged"`: a copy of each primary with its keys exchanged. A sample of a kind,
-//! in test builds only.
+//! `kind = "sample_exchanged"`: a copy of each primary whose partition key and row key are
+//! exchanged. This is a sample of a kind, in test builds only.
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};
@@ -9,14 +9,15 @@ use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::template::Template;
 
-/// `kind = "sample_exchanged"`: a copy of each primary with its keys exchanged, in another table.
+/// `kind = "sample_exchanged"`: a copy of each primary in another table, with partition key and row
+/// key exchanged.
 #[derive(Debug, Clone)]
 pub struct ExchangedKeys<P = TargetRef> {
     /// The table of the copies.
     pub target: P,
-    /// `{RowKey}`.
+    /// The template `{RowKey}`.
     partition_key: Template,
-    /// `{PartitionKey}`.
+    /// The template `{PartitionKey}`.
     row_key: Template,
 }
 

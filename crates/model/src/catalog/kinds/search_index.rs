@@ -1,4 +1,4 @@
-//! `kind = "search_index"`: a document of a search service for each primary.
+//! `kind = "search_index"`: a document in a search service for each primary.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,9 @@ use crate::settings::SinkKind;
 use crate::template::Template;
 use crate::{CollectionName, limits};
 
-/// `kind = "search_index"`: a document of a search service for each primary. A template of one
-/// property alone keeps its type; any other template is rendered as text.
+/// `kind = "search_index"`: a document in a search service for each primary. A template that
+/// consists of one property keeps the type of that property; any other template is rendered as
+/// text.
 #[derive(Debug, Clone)]
 pub struct SearchIndex(pub Documents);
 
@@ -31,7 +32,7 @@ impl<P> Kind<P> for SearchIndex {
     }
 }
 
-/// The key field of every index.
+/// The name of the key field of every index.
 pub const KEY_FIELD: &str = "id";
 
 pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> {

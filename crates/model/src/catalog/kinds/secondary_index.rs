@@ -8,7 +8,8 @@ use crate::catalog::place::TargetRef;
 use crate::catalog::view::OnConflict;
 use crate::template::Template;
 
-/// `kind = "secondary_index"`: a copy of each primary under another key, in the source's own partition or elsewhere.
+/// `kind = "secondary_index"`: a copy of each primary under another key, in the primary's own
+/// partition or elsewhere.
 #[derive(Debug, Clone)]
 pub struct SecondaryIndex<P = TargetRef> {
     /// The table of the copies.
@@ -17,7 +18,7 @@ pub struct SecondaryIndex<P = TargetRef> {
     pub partition_key: Template,
     /// The copy's row key.
     pub row_key: Template,
-    /// The copied properties; `None` for all of the user's own.
+    /// The copied properties; `None` to copy all properties except evenkeel's own.
     pub select: Option<Vec<String>>,
 }
 

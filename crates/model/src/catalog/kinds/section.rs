@@ -1,8 +1,8 @@
-//! How a kind reads its section. The keys, their defaults and the messages are in the kind's own
-//! file.
+//! How a kind of view reads its section. The keys, their defaults and the messages are in the file
+//! of the kind.
 //!
 //! `config` implements [`ViewSection`] with files, origins and findings. A mistake is reported at
-//! its key and does not stop the reading, so that all mistakes are reported at once.
+//! its key, and the reader goes on after a mistake, so that all mistakes are reported at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -15,25 +15,27 @@ use crate::settings::SinkKind;
 use crate::template::Template;
 use crate::{AccountName, ViewName};
 
-/// Marks a mistake that was already reported.
+/// The error for a mistake that was already reported.
 #[derive(Debug, Clone, Copy)]
 pub struct AlreadyReported;
 
-/// A kind with its settings as one section declares them. `P` is the type of a target.
+/// A kind with the settings of one section. `P` is the type of the target.
 #[derive(Debug)]
 pub struct DeclaredKind<P> {
     /// The kind.
     pub kind: ViewKind<P>,
-    /// What happens when two primaries need the same key. `None` if the section does not set it.
+    /// What happens if two primaries derive items with the same key. `None` if the section does not
+    /// set `on_conflict`.
     pub on_conflict: Option<OnConflict>,
-    /// Completes a setting whose default depends on the source.
+    /// A function that fills in a setting whose default depends on the source.
     pub complete: Option<CompleteKind>,
 }
 
-/// Completes a kind with the location of its source.
+/// A function that fills in the settings of a kind whose defaults depend on the source.
 pub type CompleteKind = fn(ViewKind, &TableRef) -> ViewKind;
 
-/// Reads a section. `None` if it has a mistake, which was reported.
+/// A function that reads a section. The result is `None` if the section has a mistake, which the
+/// function has reported.
 pub type ReadKind<S> = fn(&S) -> Option<DeclaredKind<<S as ViewSection>::Target>>;
 
 impl<P> DeclaredKind<P> {
@@ -55,26 +57,26 @@ pub struct KeyedRows<P> {
     pub(super) row_key: Template,
 }
 
-/// The section of a view. Keys that its reader does not ask for are reported as unknown.
+/// The section of a view. Keys that the reader does not request are reported as unknown.
 pub trait ViewSection {
-    /// The type of a target.
+    /// The type of the view's target.
     type Target;
 
     /// Whether the source is a set of dated tables.
     fn is_by_date(&self) -> bool;
     /// The name of the view, if it is valid.
     fn view_name(&self) -> Option<&ViewName>;
-    /// Whether the section has a key.
+    /// Whether the section contains a key.
     fn has(&self, key: &'static str) -> bool;
     /// Reports a mistake at a key.
     fn error(&self, key: &str, message: impl Display);
-    /// Reports a mistake at a name within the table of a key.
+    /// Reports a mistake at a name in the TOML table of a key.
     fn error_in(&self, key: &'static str, name: &str, message: impl Display);
-    /// Stops the search for unknown keys. Called after a mistake that makes it unclear which keys
-    /// are valid.
+    /// Turns off the report of unknown keys. A reader calls this function after a mistake that
+    /// makes it unclear which keys are valid.
     fn ignore_unknown_keys(&self);
-    /// A required text, parsed by its type. `expected` describes it in the message if it is
-    /// missing.
+    /// A required text, parsed by `parse`. `expected` describes the text in the message if the key
+    /// is missing.
     fn required<T, E: Display>(
         &self,
         key: &'static str,
@@ -87,7 +89,7 @@ pub trait ViewSection {
         key: &'static str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T>;
-    /// A required quantity with its unit. A number without a unit gets its own message.
+    /// A required quantity with its unit. A number without a unit has a separate message.
     fn quantity<T>(
         &self,
         key: &'static str,
@@ -95,7 +97,7 @@ pub trait ViewSection {
         unit: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T>;
-    /// One of the given words.
+    /// The value that belongs to the word at this key; one of the given words is required.
     fn one_of<T: Copy>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T>;
     /// Parses each text of a list.
     fn list<T>(
@@ -103,28 +105,28 @@ pub trait ViewSection {
         key: &'static str,
         read: impl FnMut(String) -> Result<T, String>,
     ) -> Option<Vec<T>>;
-    /// The texts of a table by name.
+    /// The names in the TOML table of a key, each with its text.
     fn texts_by_name(&self, key: &'static str) -> Option<Vec<(&str, &str)>>;
-    /// The target that a key names, with `account` or `accounts`.
+    /// The target that a key names. The keys `account` and `accounts` select its accounts.
     fn target(&self, key: &'static str) -> Option<Self::Target>;
     /// Like [`target`](Self::target), for a target that must be in one account for the reason `why`.
     fn target_in_one_account(&self, key: &'static str, why: &str) -> Option<Self::Target>;
-    /// The source as the target.
+    /// The source, as the target of the view.
     fn source_as_target(&self) -> Option<Self::Target>;
-    /// The key `account` of something that must be in one account for the reason `why`.
+    /// The key `account`, for something that must be in one account for the reason `why`.
     fn account(&self, why: &str) -> Result<Option<AccountName>, AlreadyReported>;
     /// The key `account` or `accounts`.
     fn accounts(&self) -> Result<Option<AccountSet>, AlreadyReported>;
-    /// The key `sink`. Returns the name of the declared sink and the settings that `of` takes from
-    /// it. `wanted` describes the expected kind of sink and its declaration, for the message. If a
-    /// mistake in the sink was already reported, the settings are `None`.
+    /// The key `sink`. Returns the name of the declared sink, and the settings that `of` returns
+    /// for the sink. `wanted` describes the expected kind of sink and its declaration in the
+    /// message. The settings are `None` if a mistake in the sink was already reported.
     fn sink<R>(
         &self,
         wanted: (&str, &str),
         of: impl Fn(&SinkKind) -> Option<R>,
     ) -> Option<(AccountName, Option<R>)>;
 
-    /// An optional key.
+    /// Reads an optional key. The result is `Ok(None)` if the key is absent.
     fn optional<V>(
         &self,
         key: &'static str,
@@ -137,14 +139,15 @@ pub trait ViewSection {
         }
     }
 
-    /// Reports keys that the kind does not have.
+    /// Reports each of these keys that is present, because the kind does not support the key.
     fn reject_keys(&self, keys: &[&'static str], why: &str) {
         for key in keys.iter().filter(|key| self.has(key)) {
             self.error(key, format!("{why}; remove this key"));
         }
     }
 
-    /// Reports a kind that dated tables do not support, and returns `None`.
+    /// Reports a kind or setting that views of dated tables do not support, and returns `None` for
+    /// such a view.
     fn reject_dated_source(&self, key: &'static str, expected: &str) -> Option<()> {
         const WHY: &str = "a view of tables by date must write to tables of the same dates";
         if self.is_by_date() {
@@ -166,7 +169,7 @@ pub trait ViewSection {
         })
     }
 
-    /// The target and keys of rows in another table, or in the source's.
+    /// The target and the key templates of rows in any table.
     fn rows(&self, table: &'static str) -> Option<KeyedRows<Self::Target>> {
         let target = self.target(table);
         let partition_key = self.required(
@@ -174,7 +177,8 @@ pub trait ViewSection {
             "a key template, such as \"{PartitionKey}\"",
             Template::parse_row_key,
         );
-        // Both keys are read before a mistake returns, so that mistakes in both are reported.
+        // Both keys are read before a mistake ends the function, so that mistakes in either key are
+        // reported.
         let row_key = self.row_key();
         let (partition_key, row_key) = (partition_key?, row_key?);
         if let (Some(one), Some(other)) = (partition_key.each(), row_key.each())
@@ -193,7 +197,7 @@ pub trait ViewSection {
         })
     }
 
-    /// The target and keys of rows in the partitions of their primaries.
+    /// The target and the key templates of rows that are in the partitions of their primaries.
     fn rows_in_source_partition(&self) -> Option<KeyedRows<Self::Target>> {
         self.reject_keys(
             &["table", "account", "accounts", "partition_key"],
@@ -229,8 +233,8 @@ pub trait ViewSection {
         self.set(example, Template::parse_text)
     }
 
-    /// The templates of a member. The primary's keys must be among them, each as a template of its
-    /// own, because readers of the list follow them to the primary.
+    /// The templates of a member's parts. Each of `keys` (the primary's keys) must be a separate
+    /// part, because readers of the list use the keys to find the primary.
     fn member(&self, keys: &[&str]) -> Option<Vec<Template>> {
         const EXPECTED: &str = "a list of templates, such as [\"{PartitionKey}\", \"{RowKey}\"]";
         if !self.has("member") {
@@ -262,7 +266,7 @@ pub trait ViewSection {
         Some(templates)
     }
 
-    /// The key `set`: at least one property by name.
+    /// The key `set`: at least one property, each with its name.
     fn set<V, E: Display>(
         &self,
         example: &str,

@@ -1,4 +1,4 @@
-//! `kind = "sql_table"`: a row of a table in a database for each primary.
+//! `kind = "sql_table"`: a row in a table of a database for each primary.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::settings::SinkKind;
 use crate::template::Template;
 use crate::{CollectionName, ColumnType};
 
-/// `kind = "sql_table"`: a row of a table in a database for each primary. Every field has a type.
+/// `kind = "sql_table"`: a row in a table of a database for each primary. Every column has a type.
 #[derive(Debug, Clone)]
 pub struct SqlTable(pub Documents);
 
@@ -125,8 +125,8 @@ fn column(text: &str) -> Result<(ColumnType, Template), String> {
     Ok((kind, template))
 }
 
-/// Checks the name of a table or column. It must mean the same in every database, whatever the case
-/// or quoting.
+/// Checks the name of a table or column. The name must be valid in every database and mean the same
+/// with any case and with or without quotes.
 fn identifier(name: &str) -> Result<String, String> {
     let valid = (1..=NAME_BYTES).contains(&name.len())
         && name

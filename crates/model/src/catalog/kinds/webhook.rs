@@ -11,7 +11,8 @@ use crate::catalog::form::{Documents, Form};
 use crate::catalog::view::OnConflict;
 use crate::settings::SinkKind;
 
-/// `kind = "webhook"`: a document for each primary. A receiver gets an event for each change of it.
+/// `kind = "webhook"`: a document for each primary. A receiver gets an event for each change of the
+/// document.
 #[derive(Debug, Clone)]
 pub struct WebhookEvents(pub Documents);
 

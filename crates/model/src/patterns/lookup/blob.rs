@@ -12,8 +12,8 @@ use crate::template::Escaping;
 /// Maximum number of names in one lookup.
 const MAX_NAMES: usize = 100;
 
-/// The names of the lists with these values. Each property of the name needs a value, given with
-/// `=`. There are several names if the text of a term stands for values of several types.
+/// The blob names of the lists for these values. Each property in the name needs a term with `=`.
+/// There are several names if the text of a term stands for values of several types.
 pub fn blobs(view: &View, lists: &BlobLists, terms: &[Term]) -> Result<Vec<BlobName>, LookupError> {
     let what = described(view);
     let unusable = |term: &Term, problem: &str| LookupError::Unusable {

@@ -1,5 +1,5 @@
-//! Compares lookups with a plain comparison of typed values: a lookup finds the same rows, or is
-//! refused.
+//! Compares lookups with a plain comparison of typed values. A lookup must find the same rows, or
+//! be refused.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::key::service_order;
 use crate::template::{Escaping, Template, escape};
 use crate::{EdmDateTime, EdmValue, Entity, EntityKey};
 
-/// Texts without quotes, each with the value of another type that it spells.
+/// Texts without quotes, each with the value of another type that the text spells.
 fn spellings() -> Vec<(String, Option<EdmValue>)> {
     let mut all: Vec<(String, Option<EdmValue>)> = Vec::new();
     let noon = EdmDateTime::parse("2026-11-20T12:00:00Z").unwrap().ticks();
@@ -104,7 +104,7 @@ fn spellings() -> Vec<(String, Option<EdmValue>)> {
     all
 }
 
-/// Values of rows: of every type, and every text as a string.
+/// Values of rows: values of every type, and every text as a string.
 fn values() -> Vec<EdmValue> {
     let mut all: Vec<EdmValue> = Vec::new();
     for (text, value) in spellings() {
@@ -153,7 +153,8 @@ fn values() -> Vec<EdmValue> {
     all
 }
 
-/// The text of a value in keys. A Double has none, and is left out where one is needed.
+/// The text of a value in keys. A Double has no such text, so the tests leave doubles out if a text
+/// is needed.
 fn written(value: &EdmValue) -> String {
     match value {
         EdmValue::String(text) => text.clone(),
@@ -172,7 +173,7 @@ fn written(value: &EdmValue) -> String {
     }
 }
 
-/// A term, with the parts that it was made of.
+/// The parts of a term.
 struct TestTerm {
     op: TermOp,
     text: String,
@@ -181,7 +182,8 @@ struct TestTerm {
 }
 
 impl TestTerm {
-    /// Whether the term accepts a row's value that compares like this with its own.
+    /// Whether the term accepts a row. `order` is the result of comparing the row's value with the
+    /// term's value.
     fn by(&self, order: Ordering) -> bool {
         match self.op {
             TermOp::Equal => order.is_eq(),
@@ -192,7 +194,7 @@ impl TestTerm {
     }
 }
 
-/// A row's value, its text in keys, and the moment that it is or spells.
+/// A row's value, the text of the value in keys, and the moment that the value is or spells.
 struct RowValue {
     value: EdmValue,
     text: String,
@@ -213,15 +215,16 @@ impl RowValue {
         }
     }
 
-    /// The moment, if the value has the text of that moment in keys.
+    /// The moment, if the value's text in keys is the text of this moment in keys.
     fn in_keys(&self) -> Option<EdmDateTime> {
         self.moment
             .filter(|moment| written(&(*moment).into()) == self.text)
     }
 }
 
-/// Whether a row belongs to a lookup by a field that is ordered as text. `make` is what the field's
-/// filters do to a text. `rest` is the key behind the field, which belongs to the compared text.
+/// Whether a row belongs to a lookup by a field that is ordered as text. `make` applies the field's
+/// filters to a text. `rest` is the part of the key after the field, which is part of the compared
+/// text.
 fn by_text(
     row: &RowValue,
     requested: &TestTerm,
@@ -267,8 +270,8 @@ fn number(value: &EdmValue) -> Option<EdmValue> {
     }
 }
 
-/// Whether a row belongs to a lookup, by plain comparison. `None` if the filter keeps no order, so
-/// that only a refusal is right.
+/// Whether a row belongs to a lookup, determined by plain comparison. `None` if the filters do not
+/// keep the order, so that the lookup must be refused.
 fn belongs(filters: &str, row: &RowValue, requested: &TestTerm, rest: &str) -> Option<bool> {
     let texts = |make: &dyn Fn(&str) -> String| Some(by_text(row, requested, make, rest));
     let begins = |beginning: &str, make: &dyn Fn(&str) -> String| {
@@ -291,8 +294,8 @@ fn belongs(filters: &str, row: &RowValue, requested: &TestTerm, rest: &str) -> O
         "upper" => texts(&str::to_uppercase),
         "nfc" if is_prefix => begins(&requested.text, &composed),
         "nfc" => texts(&composed),
-        // White space in front is trimmed from both. White space at the end of the prefix belongs
-        // to it.
+        // White space at the start is trimmed from the value and the prefix. White space at the end
+        // of the prefix is part of the prefix.
         "trim" | "trim|lower" if is_prefix => {
             let case = |text: &str| {
                 if filters == "trim" {
@@ -313,7 +316,7 @@ fn belongs(filters: &str, row: &RowValue, requested: &TestTerm, rest: &str) -> O
         "inverted_ticks" | "trim|inverted_ticks" if !is_prefix => {
             moments().map(|(found, wanted)| requested.by(found.cmp(&wanted)))
         }
-        // Compared by whole days.
+        // Dates are compared by whole days.
         "date:%Y%m%d" if !is_prefix => moments().map(|(found, wanted)| {
             let day = |ticks: i64| ticks / 864_000_000_000;
             match requested.op {
@@ -356,7 +359,7 @@ fn belongs(filters: &str, row: &RowValue, requested: &TestTerm, rest: &str) -> O
 
 struct KeyedView {
     view: View,
-    /// The value, its key, and the text behind the field.
+    /// For each row: the value, the key, and the part of the key after the field.
     rows: Vec<(RowValue, EntityKey, String)>,
 }
 
@@ -369,7 +372,7 @@ impl KeyedView {
         let rows = view.rows().unwrap();
         let mut found = Vec::new();
         for (at, value) in values.iter().enumerate() {
-            // Lists hold texts, integers and Booleans.
+            // Lists contain only texts, integers and Booleans.
             if filters.starts_with("each")
                 && !matches!(
                     value,

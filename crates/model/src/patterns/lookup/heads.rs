@@ -1,4 +1,5 @@
-//! Compares ranges of keys by the texts they begin with: whether one contains another.
+//! Compares ranges of keys by the known starts of their keys, to find out whether ranges overlap or
+//! contain each other.
 
 use super::range::TextBounds;
 
@@ -9,7 +10,7 @@ pub(super) struct KeyHead {
     rest: KeyTail,
 }
 
-/// What may follow the known text.
+/// The text that may follow the known start of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyTail {
     Nothing,
@@ -17,17 +18,17 @@ enum KeyTail {
     Bounded,
 }
 
-/// The known starts of the partition keys and row keys of ranges.
+/// The known start of the partition key and of the row key, for each range.
 #[derive(Debug, Default)]
 pub(super) struct KeyHeads(pub(super) Vec<[KeyHead; 2]>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overlap {
-    /// No key is in both.
+    /// No key is in the range and also in another range.
     Disjoint,
-    /// All of its keys are in another range.
+    /// All keys of the range are in another range.
     Contained,
-    /// Some keys may be in both, and others in only one of them.
+    /// The range and another range may have some keys in common, but not all.
     Partial,
 }
 
@@ -57,8 +58,8 @@ impl KeyHead {
 }
 
 impl KeyHeads {
-    /// Compares a range with the first ones. Their keys end alike, since the same templates made
-    /// them.
+    /// Compares `range` with the ranges before index `first`. After their known starts, the keys of
+    /// all ranges have the same form, because the same templates render them.
     pub(super) fn overlap(&self, range: &[KeyHead; 2], first: usize) -> Overlap {
         let [partition, row] = range;
         let mut overlap = Overlap::Disjoint;
@@ -96,7 +97,7 @@ mod tests {
             (&open, "p", "5", Overlap::Contained),
             (&open, "q", "5", Overlap::Disjoint),
             (&open, "p", "6", Overlap::Disjoint),
-            // The shorter one comes later.
+            // The range with the shorter start is compared with the range that it contains.
             (&open, "p", "", Overlap::Partial),
             (&bounded, "p", "50", Overlap::Partial),
             (&bounded, "p", "5", Overlap::Contained),

@@ -1,34 +1,36 @@
-//! Lookups: from a view and some values to the key ranges that hold its copies.
+//! Lookups: compute the key ranges that hold the rows of a view for given values.
 //!
 //! ```text
 //!   view employees_by_last_name, partition_key "last_name_{LastName|bucket:16}", row_key "{LastName}"
 //!
-//!   LastName=Kim      ─▶ 1 point                      the bucket can be computed   LastName^=K
-//! ─▶ 16 ranges, one per bucket    rows K up to L, merged in the order of the key behind the bucket
+//!   LastName=Kim  ─▶  1 point                    the bucket can be computed
+//!   LastName^=K   ─▶  16 ranges, one per bucket  rows K up to L, merged by the key after the bucket
 //! ```
 //!
-//! Keys are texts without types. A term therefore stands for its text and for every value that the
-//! text spells, with a key for each: `=2026-11-20T15:00:00.000Z` is a text, and a moment that keys
-//! write with seven digits. In double quotes it is the text only. If a bound has one text as a text
-//! and another as a moment, the range is checked row by row ([`KeyRange::accepts`]). A range with a
-//! number is refused if numbers do not sort like their texts.
+//! Keys are texts without types. Therefore a term (`LastName=Kim`) stands for its text and for
+//! every value that the text spells, and each of these has its own key: `=2026-11-20T15:00:00.000Z`
+//! stands for this text, and for a moment that keys write with seven decimal digits. A term in
+//! double quotes stands only for its text. If a bound is spelled differently as a text and as a
+//! moment, each row of the range is checked ([`KeyRange::accepts`]). A range of numbers is refused
+//! if the key's texts do not sort like the numbers.
 //!
-//! Values are filtered and escaped exactly as in rendering, so a lookup finds the rendered values;
-//! a table's own keys are the values themselves. A lookup never has an `or` over keys, which the
-//! service answers with a scan: several keys are several requests.
+//! A lookup filters and escapes values exactly as the rendering of keys does, so that it finds the
+//! rendered keys. A lookup by a table's own keys uses the values unchanged. The query filter never
+//! has an `or` over keys, because the service would answer with a scan. Several keys are read with
+//! several requests.
 //!
-//! Ranges and prefixes compare the *text in the key*. Behind `lower` that ignores case. Behind
-//! `pad` it compares numbers, behind `inverted_ticks` moments, and behind a `date` with parts from
-//! large to small whole parts, such as days. Otherwise the order is that of the store's keys, in
-//! which escaped characters sort as `%`. A literal or field behind the compared field belongs to
-//! its text.
+//! Ranges and prefixes compare the *text in the key*. The comparison ignores case if the field has
+//! the filter `lower`. It compares numbers after `pad`, moments after `inverted_ticks`, and whole
+//! parts, such as days, after a `date` whose parts go from large to small. All other comparisons
+//! use the order of the store's keys, in which escaped characters sort like `%`. A literal or field
+//! that follows the compared field in the key is part of the compared text.
 //!
-//! How a prefix is spelled in a key may depend on the text behind it: `ΠΑΠΑΣ` behind `lower` has
-//! another last letter at the end of a word. Its range covers all spellings.
+//! The spelling of a prefix in a key may depend on the text that follows it: with the filter
+//! `lower`, the last letter of `ΠΑΠΑΣ` differs between the end of a word and its middle. The range
+//! of a prefix covers all spellings.
 //!
-//! A range may contain rows of others: primaries, and copies of other views in the same table,
-//! which readers recognize by `ek_view`. It may also contain rows that [`KeyRange::accepts`]
-//! rejects.
+//! A range may also contain other rows of the table: primaries, and copies of other views, which
+//! readers recognize by `ek_view`. It may also contain rows that [`KeyRange::accepts`] rejects.
 
 mod blob;
 mod error;

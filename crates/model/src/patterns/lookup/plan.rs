@@ -1,4 +1,4 @@
-//! The plan of a lookup.
+//! Plans lookups.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,30 +18,30 @@ use crate::{AccountName, Key};
 /// Maximum number of requests in one lookup.
 const MAX_RANGES: usize = 1_000;
 
-/// The key ranges that hold the wanted copies.
+/// The key ranges that hold the rows of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupPlan {
-    /// The table of the copies.
+    /// The table of the rows.
     pub table: TargetRef,
-    /// The ranges to query, each with one or more requests. No two ranges of one account overlap. A
-    /// range that may have several partitions appears once for each account.
+    /// The ranges to query; each takes one or more requests. No two ranges of one account overlap.
+    /// A range that may span several partitions appears once for each account.
     pub ranges: Vec<KeyRange>,
     /// The most expensive query class of the ranges.
     pub class: QueryClass,
 }
 
-/// Cost class of a query, in the terms of the table design guide. Each reads more than the one
-/// before.
+/// The cost class of a query, named as in the table design guide of Azure Storage. The classes are
+/// sorted by cost, and the cheapest comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryClass {
-    /// Both keys: one entity.
+    /// The query has both keys and reads one entity.
     Point,
-    /// One partition, a range of its rows.
+    /// The query reads a range of the rows of one partition.
     Range,
-    /// One partition, all of its rows.
+    /// The query reads all rows of one partition.
     PartitionScan,
-    /// More than one partition.
+    /// The query reads more than one partition.
     TableScan,
 }
 
@@ -65,8 +65,8 @@ pub fn plan(view: &View, terms: &[Term]) -> Result<LookupPlan, LookupError> {
     PlannedLookup { what, rows, terms }.plan(false)
 }
 
-/// Plans a lookup of a table's rows by their own keys. Without a term for the PartitionKey it is a
-/// table scan, which `scan` must allow.
+/// Plans a lookup of a table's rows by their own keys. A lookup without a term for the
+/// `PartitionKey` is a table scan, which `scan` must allow.
 pub fn plan_by_own_keys(
     what: String,
     table: &TargetRef,
@@ -91,23 +91,23 @@ pub(super) fn described(view: &View) -> String {
 }
 
 struct PlannedLookup<'a> {
-    /// The view, archive or table, in words.
+    /// The view, archive or table, as text for messages.
     what: String,
     rows: RowForm<'a>,
     terms: &'a [Term],
 }
 
 struct KnownKey<'a> {
-    /// The text as far as it is known; several if a bucket is unknown.
+    /// The known starts of the key. There is one for each possible bucket if a bucket is unknown.
     heads: Vec<String>,
-    /// The same without the unknown buckets.
+    /// The known start of the key without the unknown buckets.
     bare: String,
     is_bucketed: bool,
-    /// The bounds of the text behind it; `None` if the heads are whole keys.
+    /// The bounds of the text after the known start; `None` if the heads are whole keys.
     rest: Option<TextBounds>,
     /// The field at which the known part ends.
     stopped: Option<&'a Field>,
-    /// The properties whose terms are used in it.
+    /// The properties whose terms are used in the key.
     used: BTreeSet<&'a str>,
 }
 
@@ -139,7 +139,8 @@ impl<'a> PlannedLookup<'a> {
         })
     }
 
-    /// Adds the ranges of a pair of keys, unless ranges of other values cover them.
+    /// Adds the ranges for a partition key and a row key. Ranges that are contained in ranges of
+    /// other values are left out.
     fn add_ranges(
         &self,
         ranges: &mut Vec<KeyRange>,
@@ -148,7 +149,8 @@ impl<'a> PlannedLookup<'a> {
         row: &KnownKey<'_>,
     ) -> Result<(), LookupError> {
         let target = self.rows.target;
-        // A fully known partition is in one account. Others may be in any of them.
+        // A partition whose key is fully known is in one account. Other partitions may be in any
+        // account.
         let accounts = if partition.rest.is_some() {
             target.accounts.iter().count()
         } else {
@@ -192,8 +194,8 @@ impl<'a> PlannedLookup<'a> {
         Ok(())
     }
 
-    /// Two terms of one property must have different operators, and `=` allows no other term beside
-    /// it.
+    /// Two terms of one property must have different operators, and a property with an `=` term
+    /// must not have another term.
     fn check_terms(&self) -> Result<(), LookupError> {
         for (at, first) in self.terms.iter().enumerate() {
             for second in self.terms[at + 1..]
@@ -227,8 +229,8 @@ impl<'a> PlannedLookup<'a> {
     }
 
     /// All combinations of values for the terms with `=`. The text of a term may stand for values
-    /// of several types, with different keys. No row has a value that makes no valid key, and one
-    /// of several values with the same keys is enough.
+    /// of several types with different keys. A value without a valid key is left out, because no
+    /// row can have it. If several values have the same keys, only one of them is kept.
     fn values(&self) -> Result<Vec<Values<'a>>, LookupError> {
         let mut choices = vec![Values::new()];
         for term in self.terms.iter().filter(|term| term.op == TermOp::Equal) {
@@ -328,7 +330,7 @@ impl<'a> PlannedLookup<'a> {
                 } else {
                     in_key.bounds(&terms)
                 };
-                // Another field of the property may keep the order if this one does not.
+                // If this field does not keep the order of the property, another field may do so.
                 if let Ok(bounds) = bounds {
                     if !terms.is_empty() {
                         known.used.insert(field.property());
@@ -344,7 +346,7 @@ impl<'a> PlannedLookup<'a> {
         Ok(known)
     }
 
-    /// The partition key must be fully known, or narrowed by a range or prefix.
+    /// Checks that the partition key is fully known, or narrowed by a range or prefix.
     fn check_partition(&self, partition: &KnownKey<'_>) -> Result<(), LookupError> {
         if partition
             .rest
@@ -375,8 +377,8 @@ impl<'a> PlannedLookup<'a> {
                 missing.push(field.property().to_owned());
             }
         }
-        // If there is a range that the first missing field does not support, that is the better
-        // explanation.
+        // If the terms have a range that the first missing field does not support, this reason
+        // explains the error better.
         if let Some(field) = partition.stopped {
             let terms: Vec<&Term> = self
                 .terms
@@ -399,7 +401,7 @@ impl<'a> PlannedLookup<'a> {
         })
     }
 
-    /// Why a term is used in neither key.
+    /// The error for a term that is used in neither key, with the reason.
     fn unused(&self, term: &Term, partition: &KnownKey<'_>, row: &KnownKey<'_>) -> LookupError {
         let keys = [
             (self.rows.partition_key, partition),
@@ -465,7 +467,7 @@ impl<'a> PlannedLookup<'a> {
             ));
         };
         let prefix = rest.prefix.behind_head(head);
-        // The empty key sorts first, so it needs no bound.
+        // The empty key sorts first, so a range that begins with it needs no lower bound.
         let from = narrower(
             rest.from.as_ref().map(|from| format!("{head}{from}")),
             prefix.first(),
@@ -475,7 +477,8 @@ impl<'a> PlannedLookup<'a> {
         let before = narrower(of_term, prefix.end(), |term, prefix| {
             sorts_before_everywhere(prefix, term)
         });
-        // A range that is empty in the order of one store may have rows in that of another.
+        // A range that is empty in the order of one store may contain rows in the order of another
+        // store.
         if let (Some(from), Some(before)) = (&from, &before)
             && (from == before || sorts_before_everywhere(before, from))
         {
@@ -495,12 +498,12 @@ impl<'a> PlannedLookup<'a> {
             from: from.map(key).transpose()?,
             before: before.map(key).transpose()?,
         };
-        // The bounds cover more than the prefix, so each key is checked for it.
+        // The bounds may include keys without the prefix, so each key is checked for the prefix.
         Ok((span, check(prefix, &rest.moments)))
     }
 
-    /// Two readings of one term begin with each other, such as the keys of 5.0 and 5 if any text
-    /// may follow.
+    /// The error for a term whose text stands for several values with overlapping key ranges. For
+    /// example, the key of 5 is a prefix of the key of 5.0, and any text may follow.
     fn across(&self) -> String {
         let terms = self
             .terms
@@ -529,8 +532,8 @@ impl<'a> PlannedLookup<'a> {
     }
 }
 
-/// The narrower of a term's bound and a prefix's. If stores order the two differently, it is the
-/// term's, since each row is checked for its prefix.
+/// The narrower of the bounds of a term and of a prefix. If stores order the two bounds
+/// differently, the term's bound is used, because each row is checked for the prefix anyway.
 fn narrower(
     term: Option<String>,
     prefix: Option<String>,

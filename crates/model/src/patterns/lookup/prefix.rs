@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::span::behind;
 
-/// A prefix with all of its spellings, if the text behind it decides how it is spelled.
+/// A prefix of keys. A prefix has several spellings if its spelling depends on the text that
+/// follows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Prefix {
     /// The common start of all spellings.
@@ -19,7 +20,8 @@ impl Prefix {
         let (Some(first), Some(last)) = (spellings.first(), spellings.last()) else {
             return Self::default();
         };
-        // All share the start that the first and the last in order share.
+        // The spellings are sorted, so all of them share the start that the first and the last one
+        // share.
         let apart = first
             .char_indices()
             .zip(last.chars())
@@ -50,7 +52,7 @@ impl Prefix {
         &self.stem
     }
 
-    /// The first text with this prefix; `None` if every text has it.
+    /// The first text with this prefix; `None` if every text has this prefix.
     pub(super) fn first(&self) -> Option<String> {
         let first = format!(
             "{}{}",
@@ -60,7 +62,8 @@ impl Prefix {
         (!first.is_empty()).then_some(first)
     }
 
-    /// A text behind all texts with this prefix, as near as possible; `None` if there is none.
+    /// The nearest possible text that sorts after all texts with this prefix; `None` if there is
+    /// none.
     pub(super) fn end(&self) -> Option<String> {
         if self.tails.is_empty() {
             return behind(&self.stem);
@@ -85,9 +88,10 @@ impl Prefix {
     }
 }
 
-/// The spellings of a text in lower case that more text follows, sorted. `Σ` becomes `ς` at the end
-/// of a word and `σ` within it. If only characters such as an apostrophe follow the last one, which
-/// may be inside a word, the word may go on or not, and both spellings are possible.
+/// The possible spellings of a lower-case text to which more text may be appended, sorted. In lower
+/// case, `Σ` becomes `ς` at the end of a word and `σ` elsewhere. If the last sigma is followed only
+/// by characters that may be inside a word, such as an apostrophe, the appended text decides
+/// whether the word ends there, so both spellings are possible.
 pub(super) fn lower_case_spellings(text: &str) -> Vec<String> {
     let Some(at) = text.rfind(['ς', 'σ']) else {
         return vec![text.to_owned()];
@@ -136,7 +140,8 @@ mod tests {
                 && !sigmas.begins("xτ")
                 && !sigmas.begins("x")
         );
-        // The end of the first is behind that of the second.
+        // The texts with the prefix `%` end after the texts with the prefix `%25`, so `%`
+        // determines the end.
         let signs = prefix(&["%", "%25"]);
         assert_eq!(
             (signs.first().as_deref(), signs.end().as_deref()),

@@ -1,4 +1,5 @@
-//! Turns ranges and prefixes of a property into bounds on the text of its field.
+//! Turns ranges and prefixes of a property into bounds on the text of the key field that renders
+//! the property.
 
 use crate::template::{
     DateFormat, Escaping, Field, KeyFilter, Template, from_inverted_ticks, inverted_ticks,
@@ -18,20 +19,21 @@ pub(super) struct TextBounds {
     pub(super) from: Option<String>,
     pub(super) before: Option<String>,
     pub(super) prefix: Prefix,
-    /// Bounds that are checked for each row within the other bounds.
+    /// Bounds that are checked for each row that satisfies the other bounds.
     pub(super) moments: Vec<MomentBound>,
 }
 
-/// How the order of values relates to the order of a field's text.
+/// The relation between the order of values and the order of a field's texts.
 #[derive(Clone, Copy, PartialEq)]
 enum Order<'f> {
-    /// Compared as text.
+    /// Values are compared as texts.
     Text,
-    /// The same order, as numbers.
+    /// Values are compared as numbers, and the texts have the same order.
     Number,
-    /// Reversed, as moments.
+    /// Values are compared as moments, and the texts have the reverse order.
     Reversed,
-    /// The same order in whole parts, as moments.
+    /// Values are compared as moments in whole parts, such as days, and the texts have the same
+    /// order.
     Parts(&'f DateFormat),
 }
 
@@ -44,8 +46,8 @@ pub(super) struct KeyField<'a> {
 }
 
 impl KeyField<'_> {
-    /// The bounds that these terms set on the field. Terms with `=` set none. The error explains
-    /// why a term cannot set one.
+    /// The bounds that these terms set on the text of the field. Terms with `=` set no bounds. The
+    /// error explains why a term cannot set a bound.
     pub(super) fn bounds(self, terms: &[&Term]) -> Result<TextBounds, String> {
         let order = order(self.field)?;
         let mut bounds = TextBounds::default();
@@ -62,7 +64,7 @@ impl KeyField<'_> {
                     bounds.from = Some(self.text_bound(term, &mut bounds.moments)?);
                 }
                 (TermOp::AtLeast, Order::Number) => bounds.from = Some(self.first_text(term)?),
-                // When clocks are set back, a later moment may have an earlier text.
+                // When clocks are set back, a later moment may have a text that sorts earlier.
                 (TermOp::AtLeast, Order::Parts(date)) => {
                     bounds.from = self.texts(date.firsts(moment(term)?))?.into_iter().min();
                 }
@@ -71,7 +73,7 @@ impl KeyField<'_> {
                 }
                 (TermOp::Less, Order::Number) => bounds.before = Some(self.first_text(term)?),
                 (TermOp::Less, Order::Parts(date)) => {
-                    // The last moment before the bound is in the last part of the range.
+                    // The last moment before the bound belongs to the last part of the range.
                     let last = EdmDateTime::from_ticks(moment(term)?.ticks() - 1)
                         .map_err(|error| error.to_string())?;
                     bounds.before = self
@@ -81,7 +83,7 @@ impl KeyField<'_> {
                         .and_then(|last| behind(&last));
                 }
                 // A later moment has a smaller text, so "at least T" means at most the text of T.
-                // No text follows that of the first moment.
+                // The text of the first moment is the last one, so no bound is needed there.
                 (TermOp::AtLeast, Order::Reversed) => {
                     bounds.before = behind_ticks(&self.text(&moment(term)?.into())?);
                 }
@@ -96,7 +98,7 @@ impl KeyField<'_> {
         Ok(bounds)
     }
 
-    /// The text of the field for a value, as it is in keys.
+    /// The text of the field in keys for a value.
     pub(super) fn text(self, value: &EdmValue) -> Result<String, String> {
         match self
             .template
@@ -128,8 +130,9 @@ impl KeyField<'_> {
         first.or_else(|problem| texts.find_map(Result::ok).ok_or(problem))
     }
 
-    /// The bound for values that are compared as text. A moment that is not spelled as in keys has
-    /// one bound for texts and another for moments: both are kept, and each row is checked.
+    /// The bound for values that are compared as texts. A moment that is not spelled as keys spell
+    /// moments has one bound for texts and another bound for moments. Both bounds are added to
+    /// `moments`, and each row is checked.
     fn text_bound(self, term: &Term, moments: &mut Vec<MomentBound>) -> Result<String, String> {
         let text = self.text(&EdmValue::from(term.value.as_str()))?;
         let text = if is_lower_case(self.field) {
@@ -188,7 +191,7 @@ impl KeyField<'_> {
         }
         let mut spellings = vec![escaped];
         if self.escaping == Escaping::WhereForbidden {
-            // A value with a forbidden character further on is escaped as a whole.
+            // A value is escaped as a whole if it contains a forbidden character after the prefix.
             spellings.push(Escaping::Always.written(beginning));
         }
         if is_lower_case(self.field) {
@@ -208,7 +211,7 @@ fn moment(term: &Term) -> Result<EdmDateTime, String> {
     )
 }
 
-/// The inverted ticks that follow these. `None` after the last ones.
+/// The inverted ticks that follow the given ones; `None` if these are the last ones.
 fn behind_ticks(text: &str) -> Option<String> {
     let moment = from_inverted_ticks(text)?;
     EdmDateTime::from_ticks(moment.ticks() - 1)
@@ -249,8 +252,8 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
             | KeyFilter::Trim
             | KeyFilter::Nfc
             | KeyFilter::Each(_) => order,
-            // Filters before it that keep the order of texts also keep the number or moment that a
-            // text spells.
+            // If the filters before this filter keep the order of texts, they also keep the number
+            // or moment that a text spells.
             KeyFilter::Pad(_) | KeyFilter::Sortable if order == Order::Text => Order::Number,
             KeyFilter::InvertedTicks if order == Order::Text => Order::Reversed,
             KeyFilter::Date(date) if order == Order::Text && from_large_to_small(date.format()) => {
@@ -274,7 +277,7 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
     Ok(order)
 }
 
-/// A part of a key whose form is meant for sorting, but which supports no range lookup.
+/// A part of a key that is meant for sorting, but does not support range lookups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnorderedKeyPart {
     /// The property.
@@ -283,10 +286,10 @@ pub struct UnorderedKeyPart {
     pub problem: String,
 }
 
-/// The first part of a key whose form is meant for sorting, but which supports no range lookup: a
-/// date that does not begin with its year, or a filter of numbers or moments that follows a filter
-/// that does not keep the order. A hash, a bucket, or a date that begins with a time of day spreads
-/// rows on purpose and is not such a part.
+/// The first part of a key that is meant for sorting, but does not support range lookups: a date
+/// that does not begin with its year, or a filter of numbers or moments after a filter that does
+/// not keep the order. A hash, a bucket, or a date that begins with a time of day does not count,
+/// because it spreads rows on purpose.
 pub fn unordered_key_part(template: &Template) -> Option<UnorderedKeyPart> {
     let is_meant = |field: &&Field| {
         field.filters().iter().any(|filter| match filter {
@@ -322,7 +325,8 @@ pub fn unordered_key_part(template: &Template) -> Option<UnorderedKeyPart> {
     })
 }
 
-/// Whether a strftime format has a year that follows a day or month.
+/// Whether a strftime format begins with a day or month and has a year later. `%D` counts, because
+/// it stands for month, day and year.
 fn begins_with_day_or_month(format: &str) -> bool {
     let directives: Vec<char> = format
         .split('%')
@@ -336,8 +340,8 @@ fn begins_with_day_or_month(format: &str) -> bool {
         || has_year && matches!(directives.first(), Some('d' | 'e' | 'm' | 'b' | 'B' | 'h'))
 }
 
-/// Whether texts of a strftime format sort like their moments: year, month, day, hour, minute and
-/// second, as many as there are, in this order, with fixed text in between.
+/// Whether texts of a strftime format sort like their moments. Such a format consists of the first
+/// few of year, month, day, hour, minute and second, in this order, with fixed text in between.
 fn from_large_to_small(format: &str) -> bool {
     let expanded = format
         .replace("%F", "%Y-%m-%d")

@@ -1,4 +1,4 @@
-//! Spans of keys, and the ranges made of them.
+//! Spans of keys, and key ranges, which consist of a span of partition keys and a span of row keys.
 
 use super::moment_bound::MomentBound;
 use super::prefix::Prefix;
@@ -10,7 +10,7 @@ use crate::{AccountName, Comparison, EntityKey, Filter, Key};
 pub enum Span {
     /// One key.
     Exactly(Key),
-    /// From one key up to another, which is excluded; an absent end is open.
+    /// The keys from `from` to `before`, excluding `before`. An absent end is open.
     Between {
         /// The first key.
         from: Option<Key>,
@@ -20,13 +20,13 @@ pub enum Span {
 }
 
 impl Span {
-    /// Every key.
+    /// The span of all keys.
     pub const ALL: Self = Self::Between {
         from: None,
         before: None,
     };
 
-    /// Whether it contains every key.
+    /// Whether the span contains every key.
     pub const fn is_all(&self) -> bool {
         matches!(
             self,
@@ -37,7 +37,7 @@ impl Span {
         )
     }
 
-    /// Its comparisons, joined with `and`.
+    /// The comparisons of the span, joined with `and`; `None` for all keys.
     fn filter(&self, property: &str) -> Option<Filter> {
         let compare = |op, key: &Key| Filter::compare(property, op, key.as_str());
         match self {
@@ -60,7 +60,7 @@ fn both(a: Option<Filter>, b: Option<Filter>) -> Option<Filter> {
     }
 }
 
-/// One range of a lookup: a point, rows of one partition, or a range of partitions.
+/// One range of a lookup: a single row, rows of one partition, or rows of a range of partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
     /// The account to query.
@@ -71,19 +71,19 @@ pub struct KeyRange {
     pub rows: Span,
     pub(super) partition_check: KeyCheck,
     pub(super) row_check: KeyCheck,
-    /// Whether it is one of several that differ only in a bucket.
+    /// Whether the range is one of several ranges that differ only in a bucket.
     pub(super) is_bucket: bool,
 }
 
-/// What every key of a range must satisfy besides the bounds.
+/// Checks that every key of a range must pass, in addition to the bounds of the query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyCheck {
     /// The prefix of the key.
     pub(super) prefix: Prefix,
-    /// The position at which the text begins that `moments` are bounds of.
+    /// The byte position in the key at which the text begins that is compared with `moments`.
     pub(super) at: usize,
     pub(super) moments: Vec<MomentBound>,
-    /// The text before that position, without its buckets.
+    /// The text of the key before the position `at`, without the buckets in that text.
     pub(super) bare: String,
 }
 
@@ -102,7 +102,8 @@ impl KeyCheck {
 }
 
 impl KeyRange {
-    /// The key, if the range is a point. It is read with Get Entity and not with a query.
+    /// The key, if the range is a single row. Such a range is read with Get Entity instead of a
+    /// query.
     pub fn point(&self) -> Option<EntityKey> {
         match (&self.partitions, &self.rows) {
             (Span::Exactly(pk), Span::Exactly(rk)) => Some(EntityKey {
@@ -122,16 +123,16 @@ impl KeyRange {
         )
     }
 
-    /// Whether a key that passed the [filter](Self::filter) belongs to the lookup. It does not
-    /// belong if it passed the filter only because the end of a prefix is approximate, because
-    /// other texts sort between the spellings of a prefix, or because a bound differs for moments
-    /// and for texts. All other bounds are left to the store, which has an order of its own.
+    /// Whether a key that passed the [filter](Self::filter) belongs to the lookup. The filter may
+    /// pass other keys for three reasons: the end of a prefix is approximate, other texts sort
+    /// between the spellings of a prefix, or a bound differs between moments and texts. All other
+    /// bounds are checked only by the store, because stores differ in their order of keys.
     pub fn accepts(&self, key: &EntityKey) -> bool {
         self.partition_check.holds(key.pk.as_str()) && self.row_check.holds(key.rk.as_str())
     }
 
-    /// A key of the range, with the buckets removed from it. Keys of ranges that differ only in a
-    /// bucket are then equal. `None` if every bucket is known.
+    /// A key of the range with its buckets removed, so that keys that differ only in a bucket
+    /// become equal. `None` if every bucket is known.
     pub fn without_buckets(&self, key: &EntityKey) -> Option<EntityKey> {
         let [pk, rk] = [(&self.partition_check, &key.pk), (&self.row_check, &key.rk)]
             .map(|(check, key)| check.without_buckets(key.as_str()));
@@ -142,14 +143,14 @@ impl KeyRange {
         }
     }
 
-    /// Whether it is one of several that differ only in a bucket.
+    /// Whether the range is one of several ranges that differ only in a bucket.
     pub const fn is_bucket(&self) -> bool {
         self.is_bucket
     }
 
-    /// The key by which the rows of several ranges are merged. It lacks the part in which the
-    /// ranges differ, so that buckets do not affect the order. Rows of one range are in this order
-    /// already.
+    /// The sort key by which the rows of several ranges are merged. The sort key lacks the part in
+    /// which the ranges differ, so that buckets do not affect the order. The rows of one range are
+    /// already in this order.
     pub fn merge_key<'a>(&self, key: &'a EntityKey) -> (&'a str, &'a str) {
         let (pk, rk) = (key.pk.as_str(), key.rk.as_str());
         let pk = pk
@@ -165,9 +166,10 @@ impl KeyRange {
 
 /// The nearest possible key that sorts after every key with this prefix. `None` if there is none.
 ///
-/// The last character is raised to the next one that is legal in keys. From U+D800 on the orders of
-/// the service (UTF-16) and the embedded store (UTF-8) differ, so an earlier character is raised
-/// instead, and the range then includes some keys without the prefix.
+/// The last character is replaced by the next character that is legal in keys. From U+D800 on, the
+/// orders of the service (UTF-16) and the embedded store (UTF-8) differ. If the last character is
+/// in that part, an earlier character is replaced instead, and the range then includes some keys
+/// without the prefix.
 pub(in crate::patterns) fn behind(prefix: &str) -> Option<String> {
     const LAST_COMMON: char = '\u{d7fe}';
     let mut chars: Vec<char> = prefix.chars().collect();

@@ -1,12 +1,12 @@
-//! The values that a text spells, in any notation that people and libraries use.
+//! Finds the values that a text spells, in the notations that people and libraries use.
 
 use uuid::Uuid;
 
 use crate::template::Number;
 use crate::{EdmDateTime, EdmValue};
 
-/// The text itself, and each value of another type that it spells. Doubles are left out: only
-/// `sortable` makes keys of them, and it parses the text itself.
+/// The text itself, and each value of another type that the text spells. Doubles are left out,
+/// because only the filter `sortable` makes keys of doubles, and `sortable` parses the text itself.
 pub(super) fn values(text: &str) -> Vec<EdmValue> {
     let integer = match Number::parse(text) {
         Some(Number::Integer(integer)) => Some(EdmValue::Int64(integer)),
@@ -23,8 +23,9 @@ pub(super) fn values(text: &str) -> Vec<EdmValue> {
         .collect()
 }
 
-/// A moment in RFC 3339, with any fraction, and with or without an offset. Java omits seconds that
-/// are zero, and some libraries write an offset without a colon.
+/// Parses a moment in RFC 3339, with any number of decimal digits, and with or without an offset.
+/// Seconds may be missing, because Java omits seconds that are zero. The offset may lack its colon,
+/// because some libraries write it without one.
 pub(super) fn moment(text: &str) -> Option<EdmDateTime> {
     let has_offset = |text: &str| {
         text.len() > 5
@@ -39,7 +40,7 @@ pub(super) fn moment(text: &str) -> Option<EdmDateTime> {
     } else {
         text.to_owned()
     };
-    // The index behind YYYY-MM-DDTHH:MM.
+    // `YYYY-MM-DDTHH:MM` has 16 bytes.
     let seconds = match colon.split_at_checked(16) {
         Some((time, zone)) if !zone.starts_with(':') => format!("{time}:00{zone}"),
         _ => colon,
@@ -55,7 +56,7 @@ fn is_offset(at: usize, byte: u8) -> bool {
     }
 }
 
-/// A GUID: 32 hex digits of either case, with or without dashes, braces or parentheses.
+/// Parses a GUID: 32 hex digits of either case, with or without dashes, braces or parentheses.
 fn guid(text: &str) -> Option<Uuid> {
     let inner = text
         .strip_prefix('(')

@@ -1,4 +1,4 @@
-//! Terms of a lookup: known values or bounds of a property, such as `LastName=Kim`,
+//! Terms of a lookup: values, bounds or prefixes of properties, such as `LastName=Kim`,
 //! `Hired>=2026-01-01T00:00:00Z`, `Email^=a`, `Zip="07000"`.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub enum TermOp {
 }
 
 impl TermOp {
-    /// The operator as it is written.
+    /// The text of the operator in a term.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Equal => "=",
@@ -35,14 +35,15 @@ impl TermOp {
     }
 }
 
-/// A restriction of one property of the primary; `PartitionKey` and `RowKey` are properties too.
+/// A restriction of one property of the primary. `PartitionKey` and `RowKey` count as properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
-    /// The property's name.
+    /// The name of the property.
     pub property: String,
-    /// How it is restricted.
+    /// How the property is restricted.
     pub op: TermOp,
-    /// The value as text, without quotes. It may be empty only for a key.
+    /// The value as text, without quotes. It may be empty only if the property is `PartitionKey` or
+    /// `RowKey`.
     pub value: String,
     /// What the text stands for.
     pub meaning: Meaning,
@@ -51,17 +52,18 @@ pub struct Term {
 /// What the text of a term stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
-    /// The text, and each value of another type that it spells: a number, a moment, a GUID, a Boolean.
+    /// The text, and each value of another type that the text spells: a number, a moment, a GUID or
+    /// a Boolean.
     Spelled,
-    /// The text only, since it was in quotes.
+    /// Only the text, because the value was in quotes.
     Text,
-    /// One of these texts. The value is the first of them.
+    /// One of these texts. The term's `value` is the first of these texts.
     OneOf(Vec<String>),
 }
 
 pub(super) type Values<'a> = BTreeMap<&'a str, EdmValue>;
 
-/// All combinations of these choices with the values of one more property.
+/// All combinations of these choices with the values of another property.
 pub(super) fn with_each<'a>(
     choices: &[Values<'a>],
     property: &'a str,
@@ -78,7 +80,7 @@ pub(super) fn with_each<'a>(
     all
 }
 
-/// Why a text is not a term.
+/// The error for a text that is not a term.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a term: {problem}; expected Property=value, Property>=value, Property<value or Property^=prefix"
@@ -91,8 +93,8 @@ pub struct TermError {
 }
 
 impl Term {
-    /// The values that the term stands for, the text first. Keys hold no types, so an unquoted text
-    /// stands for every value that it spells.
+    /// The values for which the term stands; the text comes first. Keys contain no types, so an
+    /// unquoted text stands for every value that it spells.
     pub fn values(&self) -> Vec<EdmValue> {
         match &self.meaning {
             Meaning::OneOf(texts) => texts
@@ -104,7 +106,8 @@ impl Term {
         }
     }
 
-    /// Whether the value can only be a text: it was quoted, or the property is a key.
+    /// Whether the value can only be a text, because it was quoted or the property is
+    /// `PartitionKey` or `RowKey`.
     pub(super) fn is_text(&self) -> bool {
         self.meaning != Meaning::Spelled
             || matches!(self.property.as_str(), "PartitionKey" | "RowKey")
@@ -128,7 +131,7 @@ impl FromStr for Term {
         if !is_key(property) && !valid_property_name(property) {
             return error("it does not begin with a property name");
         }
-        // "<=" and ">" are mistakes, not values that begin with a sign.
+        // The operators "<=" and ">" are mistakes. Their signs are not part of a value.
         if rest.starts_with("<=") || (rest.starts_with('>') && !rest.starts_with(">=")) {
             return error("ranges are half-open");
         }
@@ -159,7 +162,7 @@ impl FromStr for Term {
     }
 }
 
-/// Whether this is a key, which may be empty.
+/// Whether the property is `PartitionKey` or `RowKey`, whose value may be empty.
 fn is_key(property: &str) -> bool {
     matches!(property, "PartitionKey" | "RowKey")
 }

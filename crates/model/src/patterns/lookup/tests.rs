@@ -176,7 +176,8 @@ fn an_unknown_bucket_is_one_range_each_and_a_known_one_is_computed() {
         16
     );
     assert!(refused("{A|bucket:100}", "{B|bucket:100}", &[]).contains("needs 10000 requests"));
-    // No query of a lookup contains an "or", which the service would answer with a scan.
+    // No query of a lookup contains an "or", because the service would answer such a query with a
+    // scan.
     assert!(filters.iter().all(|filter| !filter.contains(" or ")));
 }
 
@@ -200,7 +201,7 @@ fn numbers_and_moments_are_compared_by_value() {
         rows("{Age|pad:3}", &["Age>=9", "Age<10"]),
         "(PartitionKey eq 'p' and (RowKey ge '009' and RowKey lt '010'))"
     );
-    // The latest comes first: "at least T" ends at the text of T.
+    // The latest moment has the first text, so "at least T" ends at the text of T.
     assert_eq!(
         rows(
             "{Hired|inverted_ticks}",
@@ -245,12 +246,12 @@ fn a_term_is_a_key_for_each_value_that_its_text_spells() {
         rows(&["At=\"2026-11-20T15:00:00Z\""]),
         [range("2026-11-20T15:00:00Z")]
     );
-    // Both keys are made of one value.
+    // Both keys are rendered from the same value.
     assert_eq!(
         planned("{At}", "{At}", &["At=TRUE"]).1,
         ["TRUE", "true"].map(|text| format!("(PartitionKey eq '{text}' and RowKey eq '{text}')"))
     );
-    // Keys of entities are texts.
+    // The keys of primaries are always texts, so each term has one reading.
     assert_eq!(
         planned(
             "{PartitionKey}",
@@ -261,7 +262,7 @@ fn a_term_is_a_key_for_each_value_that_its_text_spells() {
         .len(),
         1
     );
-    // Filters that give several spellings one text give one key.
+    // If a filter gives several spellings the same text, there is one key.
     assert_eq!(
         planned("p", "{No|pad:3}", &["No=7.0"]).1,
         ["(PartitionKey eq 'p' and RowKey eq '007')"]
@@ -508,12 +509,12 @@ fn employee(name: &str, age: i32, hired: i64) -> Entity {
 
 pub(super) type Order = fn(&str, &str) -> Ordering;
 
-/// The order of the embedded store.
+/// Compares keys in the order of the embedded store.
 pub(super) fn bytewise(one: &str, other: &str) -> Ordering {
     one.cmp(other)
 }
 
-/// Whether a range finds a row in a store with this order.
+/// Whether a range contains a row in a store with this order of keys, and accepts the row's key.
 pub(super) fn finds(range: &KeyRange, key: &EntityKey, order: Order) -> bool {
     let within = |span: &Span, key: &Key| match span {
         Span::Exactly(only) => key == only,
@@ -681,7 +682,8 @@ proptest! {
         let entity = employee("n", 1, FIRST + hired);
         let inside = (from..before).contains(&hired);
         prop_assert_eq!(holding(&view("p", "{Hired|inverted_ticks}"), &texts, &entity), Some(usize::from(inside)));
-        // By whole days: nothing is missed, and extra rows are of the first or last day.
+        // Whole days are compared: no row is missed, and additional rows belong to the first or
+        // last day.
         let day = |ticks: i64| (FIRST + ticks) / DAY;
         let found = holding(&view("p", "{Hired|date:%Y-%m-%d}_{RowKey}"), &texts, &entity).unwrap();
         prop_assert_eq!(found, usize::from((day(from)..=day(before - 1)).contains(&day(hired))));
