@@ -47,7 +47,7 @@ impl Template {
             | KeyFilter::BeforeLast(_)
             | KeyFilter::Each(_) => None,
         })?;
-        // A format that starts with `%S`, as in the seconds prefix, spreads dates over sixty partitions.
+        // A date format that starts with `%S`, as in the seconds prefix, spreads new rows over sixty partitions.
         let spread = first.filters().iter().any(|filter| matches!(filter, KeyFilter::Date(date) if starts_with_a_repeating_part(date.format())));
         (!spread).then(|| Crowding::Grows {
             property: first.property().to_owned(),
