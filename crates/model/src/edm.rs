@@ -29,7 +29,8 @@ pub enum EdmValue {
 }
 
 impl EdmValue {
-    /// A time from a clock. Outside 1601 to 9999 it becomes a text, so that a wrong clock shows in the row instead of failing the write.
+    /// Converts a time from a clock. A time outside 1601 to 9999 becomes a text, so that a wrong clock shows in the row instead of failing
+    /// the write.
     pub fn moment(at: Timestamp) -> Self {
         EdmDateTime::from_timestamp(at)
             .map_or_else(|_| Self::String(at.to_string()), Self::DateTime)

@@ -18,14 +18,12 @@ pub enum Distinction {
 /// all texts of the property.
 ///
 /// Returns true only if that is certain. The property must be in one of the keys whole, with filters that lose nothing (a whole SHA-256,
-/// `hash:64`,
-/// counts as lossless), or in parts that together restore it: `before:/` and `after:/`, `before_last:.` and `after_last:.`, or the rest
-/// behind a known prefix.
+/// `hash:64`, counts as lossless), or in parts that together restore it: `before:/` and `after:/`, `before_last:.` and `after_last:.`, or
+/// the rest behind a known prefix.
 ///
 /// A reader must also be able to see where the text of the property, or of each part, starts and ends: `{LastName}_{RowKey}` does not
-/// determine
-/// `RowKey`, because a LastName may contain `_`. `{LastName|slug}_{RowKey}`, `{RowKey}` and `{Number|pad:8}_{RowKey}` do. Values of
-/// different EDM types may still have the same text.
+/// determine `RowKey`, because a LastName may contain `_`. `{LastName|slug}_{RowKey}`, `{RowKey}` and `{Number|pad:8}_{RowKey}` do. Values
+/// of different EDM types may still have the same text.
 pub fn keys_determine(
     keys: &[&Template],
     property: &str,
