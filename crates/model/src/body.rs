@@ -173,7 +173,7 @@ impl<'m> RawBody<'m> {
     }
 }
 
-/// First bytes of JSON in UTF-16: its byte order mark, or an object.
+/// First bytes of JSON in UTF-16: a byte order mark, or the beginning of an object.
 const UTF_16: [&[u8]; 4] = [b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{"];
 
 /// Names the format of a text that is not a JSON object, if the format can be recognised. The text is a message, or the decoded Base64 of a
@@ -227,7 +227,7 @@ fn trimmed(message: &str) -> &str {
 /// Size of a message's content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Bytes of its text after decompression.
+    /// Bytes of the text after decompression.
     pub bytes: u64,
     /// Upper bound of the number of JSON values.
     pub values: u64,

@@ -7,7 +7,7 @@ use super::EdmDateTime;
 
 /// The value of a property, with its type on the service.
 ///
-/// There is no null: Azure never stores it, and an absent property means the same.
+/// There is no null, because Azure never stores null and an absent property means the same.
 #[derive(Debug, Clone)]
 pub enum EdmValue {
     /// `Edm.String`, at most 32,768 UTF-16 units.

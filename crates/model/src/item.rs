@@ -89,7 +89,7 @@ pub enum Site {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// A member of a list. It has no content beyond the member itself.
+    /// A member of a list. A member has no content beyond itself.
     Member(Member),
     /// The properties that its view sets on an entity with another owner.
     Properties,

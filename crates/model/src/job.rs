@@ -132,8 +132,8 @@ pub struct Note {
     /// Number of runs among `begun` that panicked or timed out. These runs did not end the process.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ended: u32,
-    /// Maximum number of jobs of a batch that one delivery runs. It is reduced because an earlier run with more jobs did not end; absent
-    /// for no limit.
+    /// Maximum number of jobs of a batch that one delivery runs; absent for no limit. The number is reduced because an earlier run with
+    /// more jobs did not end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<u32>,
     /// Transient failures since the message was enqueued or since the job last saved progress; absent if there were none.

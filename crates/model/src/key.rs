@@ -135,7 +135,7 @@ pub struct EntityKey {
 }
 
 impl EntityKey {
-    /// Checks both texts.
+    /// Checks the texts of both keys.
     pub fn new(pk: impl Into<String>, rk: impl Into<String>) -> Result<Self, KeyError> {
         Ok(Self {
             pk: Key::new(pk)?,

@@ -168,7 +168,7 @@ impl Pointer {
             .filter(named)
     }
 
-    /// Parses a pointer. Returns `None` if the value is not one.
+    /// Parses a pointer. Returns `None` if the value is not a pointer.
     pub fn of(value: &EdmValue) -> Option<Self> {
         let wire: Wire = serde_json::from_str(Self::text(value)?).ok()?;
         let (container, name) = match (wire.blob, wire.file) {

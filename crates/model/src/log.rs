@@ -15,7 +15,7 @@ use super::odata;
 use super::stored::{self, FormatError};
 use super::{BlobName, EdmDateTime, EdmValue, Entity};
 
-/// Directives of a path. Together they identify an hour.
+/// Directives of a path. All directives together identify an hour.
 const DIRECTIVES: [&str; 4] = ["%Y", "%m", "%d", "%H"];
 /// Names of the metadata with the first and the last time in a blob.
 const SPAN: [&str; 2] = ["first", "last"];

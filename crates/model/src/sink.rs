@@ -138,7 +138,7 @@ fn same(found: &Value, wanted: &Value) -> bool {
             .map(|moment| moment.ticks().div_euclid(TICKS_PER_MS))
     };
     match (found, wanted) {
-        // Two integers are not compared as doubles: beyond 2^53 several integers have the same double.
+        // Two integers are not compared as doubles, because beyond 2^53 several integers have the same double.
         (Value::Number(found), Value::Number(wanted)) => {
             found == wanted
                 || ((found.is_f64() || wanted.is_f64()) && found.as_f64() == wanted.as_f64())

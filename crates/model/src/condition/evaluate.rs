@@ -14,7 +14,7 @@ pub enum Found {
     Absent,
     /// A single value.
     Value(EdmValue),
-    /// A list or an object. A test for its existence is true, but no comparison with it is.
+    /// A list or an object. `exists` is true for this value, but every comparison with it is false.
     Compound,
     /// A value that cannot be read. The result of a test of this value is unknown.
     Unreadable,
@@ -49,7 +49,7 @@ impl Condition {
 impl Expr {
     /// Combines the results of the tests in this expression. Returns `None` if the result depends on a test whose result is unknown.
     fn decided(&self, answer: &dyn Fn(&Self) -> Option<bool>) -> Option<bool> {
-        // A decisive result determines the result of a list. Without one, an unknown result makes that of the list unknown.
+        // A decisive result determines the result of a list. If there is none, an unknown result makes the result of the list unknown.
         let first_of = |nodes: &[Self], decisive: bool| {
             let mut found = Some(!decisive);
             for node in nodes {

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Properties are those of the entity, and `PartitionKey` and `RowKey`. Strings are written in double quotes, with `\"`, `\\`, `\n`, `\r`,
-//! `\t` and `\u{…}`. They compare bytewise and case-sensitively.
+//! `\t` and `\u{…}`. Strings compare bytewise and case-sensitively.
 //!
 //! Int32, Int64 and Double compare by value with any number. A comparison is false, even with `!=`, if the property is missing or the types
 //! do not compare (a string with a number, anything with NaN). `not (X == 1)` is then true. `exists(P)` is true for an empty string too.

@@ -14,7 +14,7 @@ use crate::{Comparison, EdmValue, Filter};
 const COMPARISONS: usize = 10;
 
 impl Condition {
-    /// Returns a filter that every row passes if it satisfies the condition, or `None` if the service can evaluate no part of it.
+    /// Returns a filter that passes every row that satisfies the condition, or `None` if the service can evaluate no part of the condition.
     pub fn prefilter(&self) -> Option<Filter> {
         let mut left = COMPARISONS;
         self.root.prefilter(&mut left)

@@ -46,7 +46,7 @@ impl TimedCondition {
             .unwrap_or_default()
     }
 
-    /// The condition at a moment. Fails if it names a moment outside the years 1601 to 9999.
+    /// Returns the condition at a moment. Fails if the condition names a moment outside the years 1601 to 9999.
     pub fn at(&self, now: Timestamp) -> Result<Condition, ConditionError> {
         Condition::parse_with(&self.0, Some(now))
     }

@@ -12,7 +12,7 @@
 //! documents as texts, and a mapping that names a member means the member of the document. Events in the Event Grid schema have no content
 //! type; their texts are read in the same way.
 //!
-//! Unreadable data is not absent data: a job that treated it as absent would remove stored values.
+//! Unreadable data is not absent data, because a job that treated it as absent would remove stored values.
 
 use std::borrow::Cow;
 

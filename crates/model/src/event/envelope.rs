@@ -105,7 +105,7 @@ impl<'e> ForeignEvent<'e> {
         if object.contains_key("op") {
             return None;
         }
-        // Version 0.1 named its fields as Event Grid does.
+        // CloudEvents version 0.1 named its fields as Event Grid does.
         let version = ["specversion", "cloudEventsVersion"]
             .into_iter()
             .find_map(|name| Some((name, object.get(name)?)));

@@ -41,7 +41,7 @@ pub struct EventMapping {
     newer_by: Option<EntityMapping>,
 }
 
-/// The entity of a job, or the property of its `newer_by`.
+/// The entity of a job, or the property in the `newer_by` of a job.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct EntityMapping {
     /// Property values that are not templates, and type annotations.
@@ -67,7 +67,7 @@ pub struct EventMappings(pub Vec<EventMapping>);
 /// A job made from an event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedJob<'m> {
-    /// The mapping that made it.
+    /// The mapping that made the job.
     pub mapping: &'m EventMapping,
     /// The job in the form that a client would send.
     pub job: Map<String, Value>,
@@ -144,7 +144,7 @@ impl EventMapping {
         Some([keys.get(pk)?, keys.get(rk)?])
     }
 
-    /// The prefix that a text field has in every matching event, as far as the condition shows it.
+    /// The prefix that a text field has in every matching event, as far as the mapping's condition shows it.
     pub fn beginning(&self, field: &str) -> Option<&str> {
         self.when.as_ref()?.beginning(field)
     }

@@ -89,7 +89,8 @@ impl<'t> ConnectionString<'t> {
             .map(str::trim)
             .enumerate();
         for (at, part) in parts.filter(|(_, part)| !part.is_empty()) {
-            // Keys are Base64 and signatures are query strings: both contain equals signs.
+            // Keys are Base64 and signatures are query strings, so the values contain equals signs
+            // too.
             let (name, value) = part
                 .split_once('=')
                 .ok_or(ConnectionStringError::Part(at + 1))?;

@@ -24,8 +24,8 @@ pub struct EncryptionSettings {
 pub enum KeySource {
     /// The configuration contains the secret itself.
     Here(KeyBytes),
-    /// The configuration contains the secret in wrapped form. A vault key unwraps it once per
-    /// process.
+    /// The configuration contains the secret in wrapped form. A vault key unwraps the secret once
+    /// per process.
     Wrapped {
         /// The vault key.
         by: VaultKey,

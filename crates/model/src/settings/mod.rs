@@ -311,8 +311,8 @@ pub struct PollInterval {
 
 /// Idle recheck queues are polled this many times less often.
 pub const RECHECK_POLL_FACTOR: u32 = 8;
-/// Maximum poll interval of recheck queues. It is less than 30 seconds: when a queue has not
-/// answered for that long, a failed request makes a worker unready.
+/// Maximum poll interval of recheck queues. The value is less than 30 seconds, because a failed
+/// request makes a worker unready when a queue has not answered for that long.
 const RECHECK_POLL_MAX: Duration = Duration::from_secs(20);
 
 /// `[[queues]]`
@@ -324,8 +324,8 @@ pub struct QueueSettings {
     pub account: AccountName,
     /// The number of jobs in flight from this queue.
     pub concurrency: Concurrency,
-    /// How many queues share the work: 1 for the queue itself, otherwise `<name>-00` and so on, at
-    /// most 100.
+    /// The number of queues that share the work: 1 for the queue itself, otherwise that of
+    /// `<name>-00` and so on, at most 100.
     pub shards: u32,
     /// Limits on the jobs of this queue.
     pub allowed: JobAllowance,
@@ -358,7 +358,7 @@ impl std::fmt::Display for Concurrency {
 /// `[migrate]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct MigrateSettings {
-    /// Whether `run` applies pending migrations itself if they only add and remove nothing.
+    /// Whether `run` itself applies pending migrations if the migrations only add and remove nothing.
     pub auto: bool,
     /// The owner of the recorded views. Views of other owners are never retired.
     pub owner: CatalogOwner,

@@ -6,7 +6,8 @@
 //!   [["Sales","000412"],"EVT7Qj0xN1U"]
 //! ```
 //!
-//! A list is read and written as a whole. Its lines stay in their text form, because parsed members take several times the memory.
+//! A list is read and written as a whole. The lines of a list stay in their text form, because parsed members take several times the
+//! memory.
 
 use std::collections::BTreeSet;
 

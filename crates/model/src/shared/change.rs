@@ -26,7 +26,7 @@ pub struct PartChange {
 pub struct PropertyChange {
     /// The owner of the properties.
     pub primary: Primary,
-    /// The former owner, if the properties are taken over from it.
+    /// The former owner, if the new owner takes the properties over.
     pub evicts: Option<Primary>,
     /// The values of the properties; empty if the change removes the properties.
     pub values: BTreeMap<String, EdmValue>,

@@ -7,7 +7,7 @@ use crate::claim::Claim;
 use crate::job::Primary;
 use crate::{ETag, Entity, EntityKey, Member, Site, ViewName, odata};
 
-/// An entity with the claims on it applied.
+/// An entity to which the claims on it are applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverlaidEntity {
     /// The entity with its new properties and a new token.

@@ -2,7 +2,7 @@
 //!
 //! | property | content |
 //! |---|---|
-//! | as the view names it, then `…_1`, `…_2` | JSON arrays of members, each complete |
+//! | property named by the view, then `…_1`, `…_2` | JSON arrays of members, each complete |
 //! | `ek_tokens`, then `ek_tokens_1` | JSON arrays of tokens, in the order of the members |
 //! | `ek_count` | number of members |
 //! | `ek_list` | name of the property with the members |

@@ -115,7 +115,7 @@ pub enum SiteContent {
     Absent,
     /// The member, with this token.
     Part(ETag),
-    /// The properties of this view, with their owner and their token.
+    /// The properties of this view, with the owner and the token of the properties.
     Owned(Primary, ETag),
     /// There is no entity on which properties could be set.
     NoEntity,

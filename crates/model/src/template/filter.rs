@@ -63,7 +63,7 @@ pub(super) enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// The text of the value, or the reason why it has none.
+    /// Returns the text of the value, or the reason why the value has none.
     pub(super) fn into_text(self) -> Result<String, String> {
         match self {
             Self::Text(text) => Ok(text),

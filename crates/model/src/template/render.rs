@@ -108,7 +108,7 @@ impl Template {
         }
     }
 
-    /// Renders one field of this template for a key, escaped. Returns `None` if it is empty.
+    /// Renders one field of this template for a key, escaped. Returns `None` if the rendered field is empty.
     pub fn render_field(
         &self,
         field: &Field,

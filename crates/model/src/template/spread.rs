@@ -12,14 +12,14 @@ pub enum Crowding {
     Grows {
         /// The property at the start.
         property: String,
-        /// The form in which it is rendered, in words.
+        /// The words for the form in which the property is rendered.
         rendered: &'static str,
     },
 }
 
 impl Template {
-    /// Returns why this template, as a partition key, sends new rows to one partition. Returns `None` if its first field varies, or if
-    /// `hash` or `bucket` spreads it.
+    /// Returns why this template, as a partition key, sends new rows to one partition. Returns `None` if the template's first field varies,
+    /// or if `hash` or `bucket` spreads this field.
     ///
     /// Only the template is considered: a plain `{RowKey}` may be a counter, and one department may have all employees.
     pub fn crowding(&self) -> Option<Crowding> {

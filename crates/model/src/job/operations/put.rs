@@ -41,7 +41,7 @@ pub enum PutMode {
     Merge,
 }
 
-/// The condition of a `put`. If it is not met, the job is skipped, not poisoned.
+/// The condition of a `put`. If the condition is not met, the job is skipped, not poisoned.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PutCondition {
     /// The ETag that the stored entity must have.
