@@ -42,7 +42,7 @@ impl JobAllowance {
 
     /// Returns why a job is not allowed, in words, as far as can be seen without a catalog: the tables of archives and views are not looked
     /// up.
-    /// The sender does not matter: what workers queue beyond these limits goes to their own recheck queue.
+    /// The limits apply to every sender. Workers send jobs that exceed these limits to their own recheck queue.
     pub fn refuses(&self, job: &Job) -> Option<String> {
         self.refuses_op(job.op()).or_else(|| {
             self.tables

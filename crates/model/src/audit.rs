@@ -51,7 +51,7 @@ cursor! {
 }
 
 impl AuditCursor {
-    /// Wrong items found so far and not repaired.
+    /// Returns the number of wrong items found so far and not repaired.
     pub fn drifted(&self) -> u64 {
         self.drift.values().sum()
     }

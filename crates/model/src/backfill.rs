@@ -57,7 +57,7 @@ cursor! {
     }
 }
 
-/// Longest example, in characters. The message needs room for one example per view.
+/// Maximum length of an example, in characters. The message needs room for one example per view.
 const EXAMPLE: usize = 400;
 
 impl BackfillCursor {
@@ -70,7 +70,7 @@ impl BackfillCursor {
         taken.items += 1;
     }
 
-    /// Items of all views that were not written because their key is taken.
+    /// Returns the number of items of all views that were not written because their key is taken.
     pub fn total_taken(&self) -> u64 {
         self.taken.values().map(|taken| taken.items).sum()
     }

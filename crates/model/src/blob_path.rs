@@ -1,8 +1,8 @@
 //! Blob paths of a view: one key template per segment between slashes.
 //!
 //! Every character of a value except letters, digits and `-_.!$&'()+,;=@~ ` is written as `%XX` of its UTF-8 bytes, and a segment that
-//! would be too long ends in a hash, as in [`DocumentPath`](super::document::DocumentPath). Unlike there, any property may be used, because
-//! several primaries may share a blob.
+//! would be too long ends in a hash, as in [`DocumentPath`](super::document::DocumentPath). A blob path may use any property, unlike a
+//! document path, because several primaries may share a blob.
 
 use super::EdmValue;
 use super::document::{EMPTY, PathError, PlaceError, fitted, printable, segments};
@@ -30,7 +30,7 @@ impl BlobPath {
         &self.text
     }
 
-    /// The properties that it uses, in order of first appearance.
+    /// The properties that the path uses, in order of first appearance.
     pub fn properties(&self) -> Vec<&str> {
         let mut names = Vec::new();
         for name in self

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, STANDARD as BASE64
 
 use super::limits;
 
-/// Variants of Base64 that other programs write: with - and _, or without padding.
+/// Variants of Base64 that other programs write: with `-` and `_`, or without padding.
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD);
 const UNPADDED: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, NO_PAD);
 
@@ -50,7 +50,7 @@ pub enum BodyError {
 pub struct Body {
     /// The text inside, not yet parsed.
     pub text: String,
-    /// Length in bytes before expansion, to which the 48 KiB limit applies.
+    /// Length in bytes before decompression. The 48 KiB limit applies to this length.
     pub raw_bytes: usize,
 }
 
@@ -59,18 +59,18 @@ pub struct Body {
 pub enum RawBody<'m> {
     /// Plain text.
     Text(&'m str),
-    /// Decoded Base64: text, or gzip of it.
+    /// Decoded Base64: text, or gzip of text.
     Bytes(Vec<u8>),
 }
 
 impl<'m> RawBody<'m> {
-    /// Decodes the Base64 of a message, if it has any.
+    /// Decodes a message that is Base64, or keeps a message that is plain text.
     pub fn of(message: &'m str) -> Result<Self, BodyError> {
         let trimmed = trimmed(message);
         if trimmed.starts_with('{') {
             return Ok(Self::Text(trimmed));
         }
-        // Only few senders break lines, so the first attempt makes no copy.
+        // Few senders break lines, so the first attempt makes no copy of the message.
         let compact = || {
             trimmed
                 .bytes()
@@ -137,7 +137,7 @@ impl<'m> RawBody<'m> {
         extent
     }
 
-    /// Returns the first bytes, at most `most`, or `None` if they are not text. Compressed content is expanded no further.
+    /// Returns at most the first `most` bytes, or `None` if these bytes are not text. Compressed content is decompressed no further.
     fn beginning(&self, most: usize) -> Option<Excerpt> {
         let bytes = match self {
             Self::Text(text) => return Some(beginning(text, most)),
@@ -173,10 +173,11 @@ impl<'m> RawBody<'m> {
     }
 }
 
-/// First bytes of JSON in UTF-16: its byte order mark, or an object.
+/// First bytes of JSON in UTF-16: a byte order mark, or the beginning of an object.
 const UTF_16: [&[u8]; 4] = [b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{"];
 
-/// Names what a text is instead of a JSON object, if it can be recognised. The text is a message, or what was in its Base64.
+/// Names the format of a text that is not a JSON object, if the format can be recognised. The text is a message, or the decoded Base64 of a
+/// message.
 fn recognised(text: &str) -> Option<&'static str> {
     let is_json = |bytes: Vec<u8>| bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP);
     if text.starts_with('[')
@@ -201,7 +202,7 @@ fn recognised(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Names what the decoded text of a message is instead of a JSON object, if it can be recognised.
+/// Names the format of a message's decoded text that is not a JSON object, if the format can be recognised.
 pub(super) fn inside(text: &str) -> Option<BodyError> {
     match RawBody::of(text) {
         Ok(RawBody::Bytes(bytes)) if bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP) => {
@@ -226,7 +227,7 @@ fn trimmed(message: &str) -> &str {
 /// Size of a message's content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Bytes of its text after decompression.
+    /// Bytes of the text after decompression.
     pub bytes: u64,
     /// Upper bound of the number of JSON values.
     pub values: u64,
@@ -275,7 +276,7 @@ pub struct Excerpt {
     pub cut: bool,
 }
 
-/// Returns the first bytes of a message's decoded text, at most `most`. Compressed content is expanded no further.
+/// Returns at most the first `most` bytes of a message's decoded text. Compressed content is decompressed no further.
 pub fn excerpt(message: &str, most: usize) -> Excerpt {
     let inside = RawBody::of(message)
         .ok()

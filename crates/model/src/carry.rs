@@ -8,16 +8,16 @@ use super::claim::Reach;
 use super::cursor::cursor;
 use super::{EntityKey, TableName, ViewName};
 
-/// A `carry` job: brings the properties that a view sets on the entities of a range in step with the claims on them.
+/// A `carry` job: brings the properties that a view sets on the entities of a range in step with the claims on these entities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carry {
     /// The view.
     pub view: ViewName,
     /// The entity whose claim has changed.
     pub one: EntityKey,
-    /// The range of the claim, or its former range.
+    /// The range of the claim, or the range that the claim had before.
     pub reach: Reach,
-    /// The mark in the footprint of that entity, removed when the job is done.
+    /// The mark in the footprint of that entity. The job removes the mark when it is done.
     pub mark: Option<CarryMark>,
     /// Progress of the job.
     pub cursor: CarryCursor,

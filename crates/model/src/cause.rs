@@ -10,7 +10,7 @@ const LEVEL_BYTES: usize = 1_024;
 /// Maximum bytes of a chain. A few hundred are usual.
 pub const CHAIN_BYTES: usize = 4_096;
 
-/// Formats an error with all its causes. Each error that is too long is cut in its middle on its own, so that none displaces another.
+/// Formats an error with all its causes. Each error of the chain that is too long is cut in its middle, so that no error displaces another.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = quoted::cut(error, LEVEL_BYTES);
     let mut cause = error.source();
@@ -26,7 +26,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// Removes the quoted value from an error of a JSON reader, because it may be the value of an encrypted property. Field names and the
+/// Removes the quoted value from an error of a JSON reader, because the value may be that of an encrypted property. Field names and the
 /// expected type stay.
 pub fn without_value(error: &str) -> String {
     if ["missing field", "duplicate field", "unknown field"]
@@ -35,7 +35,7 @@ pub fn without_value(error: &str) -> String {
     {
         return error.to_owned();
     }
-    // The expectation comes last, whatever the value contains.
+    // The expected type comes last, whatever the value contains.
     let (found, expected) = error
         .rfind(", expected ")
         .map_or((error, ""), |at| error.split_at(at));
@@ -54,13 +54,13 @@ pub fn without_value(error: &str) -> String {
                 .position(ends)
                 .map_or("", |end| &text[end + 1..])
         }
-        // Nothing is escaped between backticks.
+        // There are no escapes between backticks.
         None => quoted.rfind('`').map_or("", |end| &quoted[end + 1..]),
     };
     format!("{before}…{after}{expected}")
 }
 
-/// Returns the part of a failed step that names no key.
+/// Returns the part of a failed step that contains no key.
 pub fn step(step: &str) -> &str {
     // Names of blobs and files follow the container or folder, and names of documents follow the word "document".
     let before = step

@@ -1,7 +1,8 @@
 //! Claims: each is a key range and the properties that one entity sets on every entity of that range.
 //!
 //! A claim is a member of a list. All claims of a view on one partition are in one row of the table [`CLAIMS`], so an entity of the
-//! partition finds them by one point read. A claim holds its range and all its values, so it changes exactly when they do:
+//! partition finds them by one point read. A claim holds its range and all its values, so the claim changes exactly when its range or a
+//! value changes:
 //!
 //! ```text
 //! {"v":1, "of":{"pk":…,"rk":…}, "range":{"account":…,"table":…,"pk":…,"from":…,"before":…}, "set":{PROPERTY:VALUE, …}}
@@ -29,11 +30,11 @@ const ROW: &str = "claims";
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reach {
-    /// Their account.
+    /// The account of the entities.
     pub account: AccountName,
-    /// Their table.
+    /// The table of the entities.
     pub table: TableName,
-    /// Their partition.
+    /// The partition of the entities.
     pub pk: Key,
     /// First row key of the range; empty for the first of the partition.
     #[serde(default, skip_serializing_if = "Key::is_empty")]
@@ -74,7 +75,7 @@ pub fn table() -> TableName {
 }
 
 impl Reach {
-    /// Whether an entity of its table is in the range.
+    /// Whether an entity of the range's table is in the range.
     pub fn covers(&self, key: &EntityKey) -> bool {
         key.pk == self.pk
             && key.rk >= self.from
@@ -93,7 +94,7 @@ impl Reach {
             && ends(other, self)
     }
 
-    /// The filter that queries its entities.
+    /// Returns the filter that queries the entities of the range.
     pub fn filter(&self) -> Filter {
         let rows = |op, key: &Key| Filter::compare("RowKey", op, key.as_str());
         let mut filter = Filter::partition(&self.pk);
@@ -122,7 +123,7 @@ pub fn place(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
 }
 
 impl Claim {
-    /// Whether the claim applies to an entity. `source` is the table of the claim's own entity, which its claim never covers.
+    /// Whether the claim applies to an entity. A claim never applies to its own entity, which is in the table `source`.
     pub fn is_about(&self, key: &EntityKey, source: &TableRef) -> bool {
         let itself = self.one == *key
             && self.reach.table == source.table
@@ -142,7 +143,7 @@ impl Claim {
         Member(vec![serde_json::to_string(&wire).unwrap_or_default()])
     }
 
-    /// Parses a member.
+    /// Parses the claim in a list member.
     pub fn of(member: &Member) -> Result<Self, FormatError> {
         let thing = || format!("the claim {member}");
         let malformed = |problem: String| FormatError::Malformed {

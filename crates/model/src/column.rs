@@ -54,7 +54,7 @@ impl ColumnType {
         })
     }
 
-    /// Converts a property's value to this type. Fails if it does not fit. Only timestamps are truncated, to microseconds.
+    /// Converts a property's value to this type. Fails if the value does not fit. Only timestamps are truncated, to microseconds.
     pub fn value(self, value: &EdmValue) -> Result<Value, FieldError> {
         Ok(match (self, value) {
             (Self::Text(limit), EdmValue::String(text)) => {
@@ -74,7 +74,7 @@ impl ColumnType {
             (Self::Boolean, EdmValue::Bool(truth)) => Value::from(*truth),
             (Self::Timestamp, EdmValue::DateTime(moment)) => {
                 let ticks = moment.ticks();
-                // Cannot leave the range: truncation goes towards the earliest moment, which is a whole microsecond.
+                // The result cannot leave the range: truncation goes towards the earliest moment, which is a whole microsecond.
                 let cut = EdmDateTime::from_ticks(ticks - ticks.rem_euclid(TICKS_PER_US))
                     .unwrap_or(*moment);
                 Value::from(cut.sorting_text())

@@ -1,7 +1,7 @@
 //! Cursors: the progress of a job over many primaries, stored in its message.
 //!
-//! Each has a version. A message whose cursor has another version is refused, and can be requeued once the workers are updated: an older
-//! worker would drop the fields that it does not know.
+//! Each cursor has a version. A message whose cursor has another version is refused, because an older worker would drop the fields that it
+//! does not know. The message can be requeued once the workers are updated.
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize as _, Deserializer};
@@ -13,9 +13,9 @@ use super::stored::{self, FormatError};
 pub trait JobCursor: Send {
     /// Removes and returns the seal.
     fn take_seal(&mut self) -> Option<String>;
-    /// Whether any progress was made.
+    /// Whether the job has made any progress.
     fn has_begun(&self) -> bool;
-    /// Resets the progress.
+    /// Resets the progress of the job.
     fn restart(&mut self);
     /// The cursor in the form that a message stores.
     fn to_json(&self) -> Value;

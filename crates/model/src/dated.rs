@@ -80,7 +80,7 @@ impl DatedTables {
             .ok_or_else(wrong)?;
         let named = prefix.bytes().all(|byte| byte.is_ascii_alphanumeric())
             && prefix.starts_with(|first: char| first.is_ascii_alphabetic())
-            // `Log1%Y%m` and `Log%Y%m` could give one name to two months.
+            // Without this check, `Log1%Y%m` and `Log%Y%m` could give one name to two months.
             && !prefix.ends_with(|last: char| last.is_ascii_digit())
             && prefix.len() + period.digits() <= NAME;
         if named {
@@ -120,8 +120,8 @@ impl DatedTables {
         .expect("a valid table name")
     }
 
-    /// The start of a table's period and that of the next one, or `None` if the name does not match the pattern. Prefixes are matched
-    /// case-insensitively, as on the service.
+    /// Returns the start of a table's period and the start of the next period, or `None` if the name does not match the pattern. Prefixes
+    /// are matched case-insensitively, as on the service.
     pub fn period(&self, name: &TableName) -> Option<(Timestamp, Timestamp)> {
         let digits = name.as_str().get(self.prefix.len()..)?;
         if !name
@@ -151,7 +151,7 @@ impl DatedTables {
         Some((at(begins)?, at(ends.ok()?)?))
     }
 
-    /// The table of a moment and those of the next `periods` periods.
+    /// Returns the table of a moment and the tables of the next `periods` periods.
     pub fn from(&self, moment: Timestamp, periods: u32) -> Vec<TableName> {
         let mut names = vec![self.name_at(moment)];
         for _ in 0..periods {
@@ -173,7 +173,7 @@ impl DatedTables {
         self.period.directives()
     }
 
-    /// A text that is the same for every spelling. Two patterns share all their tables or none.
+    /// Returns a text that is the same for every spelling of the pattern. Two patterns share all their tables or none.
     pub fn canonical(&self) -> String {
         format!(
             "{}{}",

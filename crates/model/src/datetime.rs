@@ -20,7 +20,7 @@ const TICKS_PER_DAY: i64 = 86_400 * TICKS_PER_SECOND;
 const UNIX_EPOCH_TICKS: i64 = 621_355_968_000_000_000;
 /// 1601-01-01T00:00:00Z, the earliest moment that Azure Table storage accepts.
 const MIN_TICKS: i64 = 504_911_232_000_000_000;
-/// 9999-12-31T23:59:59.9999999Z, the latest one.
+/// 9999-12-31T23:59:59.9999999Z, the latest moment that Azure Table storage accepts.
 const MAX_TICKS: i64 = 3_155_378_975_999_999_999;
 
 /// Reasons why a text or number is not an `Edm.DateTime`.
@@ -49,10 +49,10 @@ impl EdmDateTime {
         self.ticks
     }
 
-    /// Parses RFC 3339 with an offset or `Z`; without either, the text is in UTC. Digits below 100 ns are cut off.
+    /// Parses RFC 3339 with an offset or `Z`. A text with neither is in UTC. Digits below 100 ns are cut off.
     ///
-    /// Civil times of the time library are used because its timestamps end a day before .NET's `DateTime.MaxValue`, which is common in real
-    /// tables.
+    /// The parser uses civil times of the time library, because the library's timestamps end a day before .NET's `DateTime.MaxValue`, which
+    /// is common in real tables.
     pub fn parse(text: &str) -> Result<Self, DateTimeError> {
         let ticks = parse_ticks(text)
             .ok_or_else(|| DateTimeError::Syntax(quoted::shortened(text.to_owned())))?;
@@ -60,7 +60,7 @@ impl EdmDateTime {
             .map_err(|_| DateTimeError::Range(quoted::shortened(text.to_owned())))
     }
 
-    /// `2026-11-20T15:00:00.0000000Z`, always with seven digits of fraction, so that texts sort by time.
+    /// Returns a text such as `2026-11-20T15:00:00.0000000Z`, always with seven digits of fraction, so that texts sort by time.
     pub fn sorting_text(self) -> String {
         let fraction = self.ticks.rem_euclid(TICKS_PER_SECOND);
         let second = Self {
@@ -81,8 +81,8 @@ impl EdmDateTime {
 
     /// Converts to a clock's time.
     pub fn timestamp(self) -> Timestamp {
-        // All ticks fit into the range of jiff except those of the last day of 9999, which are clamped. That affects only arithmetic into
-        // the year 10000.
+        // All ticks fit into the range of jiff except those of the last day of 9999, which are clamped. Clamping affects only arithmetic
+        // into the year 10000.
         Timestamp::from_nanosecond(i128::from(self.ticks - UNIX_EPOCH_TICKS) * 100)
             .unwrap_or(Timestamp::MAX)
     }

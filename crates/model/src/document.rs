@@ -1,8 +1,8 @@
 //! Documents: an entity as one JSON text, and its path in a container or a folder.
 //!
-//! A path is made of the primary's key alone and contains all of it. A document can thus be found by its key, and no two entities share
-//! one. Each segment between slashes is a key template. Every character of a value except letters, digits and `-_.!$&'()+,;=@~ ` is written
-//! as `%XX` of its UTF-8 bytes, so that a path is the same on every file system and in a container.
+//! A path is made of the primary's key alone and contains all of it. A document can thus be found by its key, and no two entities share a
+//! path. Each segment between slashes is a key template. Every character of a value except letters, digits and `-_.!$&'()+,;=@~ ` is
+//! written as `%XX` of its UTF-8 bytes, so that a path is the same on every file system and in a container.
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -125,7 +125,8 @@ pub(super) fn segments(path: &str) -> Result<Vec<Template>, PathError> {
     path.split('/').map(segment).collect()
 }
 
-/// An empty value in a path. In escaped values, two hex digits follow every `%`, so this text cannot be one of them.
+/// The text for an empty value in a path. An escaped value never equals this text, because two hex digits follow every `%` in escaped
+/// values.
 pub(super) const EMPTY: &str = "%empty";
 
 /// Renders a segment for a key. Unlike in other templates, an empty key is a valid value.
@@ -168,7 +169,7 @@ pub(super) fn printable(escaped: &str) -> String {
     text
 }
 
-/// The path segment of a key's value.
+/// Returns the path segment for a value of a key.
 pub(super) fn segment(value: &str) -> String {
     if value.is_empty() {
         EMPTY.to_owned()
@@ -180,7 +181,7 @@ pub(super) fn segment(value: &str) -> String {
 /// Makes a segment valid on every file system: not too long, not `.` or `..`, and without a blank or a dot at either end.
 pub(super) fn fitted(segment: &str) -> String {
     let mut text = segment.to_owned();
-    // A name that begins with a dot is hidden, and temporary files of evenkeel have such names.
+    // A file whose name begins with a dot is hidden, and the names of evenkeel's temporary files begin with a dot.
     for (character, written) in [(' ', "%20"), ('.', "%2E")] {
         if let Some(rest) = text.strip_prefix(character) {
             text = format!("{written}{rest}");
@@ -237,15 +238,15 @@ pub enum DocumentError {
     /// The JSON is not an entity.
     #[error("the document is not an entity")]
     Entity(#[from] ODataError),
-    /// The document is that of another entity.
+    /// The document belongs to another entity.
     #[error("the document belongs to {0}")]
     Key(EntityKey),
-    /// The document is that of another entity, whose name is the same on a case-insensitive file system.
+    /// The document belongs to another entity, whose key differs only in case, and the file system ignores case.
     #[error(
         "the document belongs to {0}, whose key differs only in case, and this file system ignores case. Archive to a container, or use a path such as \"{DISTINCT_PATH}\""
     )]
     Case(EntityKey),
-    /// The document is that of an entity of another table with the same key and path.
+    /// The document belongs to an entity of another table with the same key and path.
     #[error(
         "the document belongs to {found}, but the source of this archive is {expected}. Give each archive its own container, folder or path"
     )]
@@ -275,7 +276,7 @@ pub fn decode(content: &[u8], key: &EntityKey) -> Result<Entity, DocumentError> 
 }
 
 /// Refuses a document that another archive wrote at the same path. `table` is the source of this archive, and `others` are the sources of
-/// the archives that share its place.
+/// the archives that write to the same place.
 /// A document of a table that is the source of no archive is accepted, because the source of this archive may have been renamed.
 pub fn refuse_anothers<'t>(
     entity: &Entity,
@@ -404,7 +405,7 @@ mod tests {
             ("/{PartitionKey}/{RowKey}", "a segment that is empty"),
             ("{PartitionKey}/../{RowKey}", "a segment that is empty"),
             ("{PartitionKey}/{RowKey|wat}", "wat"),
-            // A filter that keeps the text after a dash would leave nothing of keys without one.
+            // `before:-` and `after:-` would leave nothing of a key without a dash.
             (
                 "{PartitionKey}/{RowKey|before:-}-{RowKey|after:-}.json",
                 "RowKey",

@@ -7,7 +7,7 @@ use super::EdmDateTime;
 
 /// The value of a property, with its type on the service.
 ///
-/// There is no null: Azure never stores it, and an absent property means the same.
+/// There is no null, because Azure never stores null and an absent property means the same.
 #[derive(Debug, Clone)]
 pub enum EdmValue {
     /// `Edm.String`, at most 32,768 UTF-16 units.
@@ -29,7 +29,8 @@ pub enum EdmValue {
 }
 
 impl EdmValue {
-    /// A time from a clock. Outside 1601 to 9999 it becomes a text, so that a wrong clock shows in the row instead of failing the write.
+    /// Converts a time from a clock. A time outside 1601 to 9999 becomes a text, so that a wrong clock shows in the row instead of failing
+    /// the write.
     pub fn moment(at: Timestamp) -> Self {
         EdmDateTime::from_timestamp(at)
             .map_or_else(|_| Self::String(at.to_string()), Self::DateTime)

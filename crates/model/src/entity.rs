@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use super::{ETag, EdmDateTime, EdmValue, EntityKey, limits, odata, quoted};
 
-/// Prefix of the property names that evenkeel reserves. They are never copied into a view, and `restore` removes them.
+/// Prefix of the property names that evenkeel reserves. Reserved properties are never copied into a view, and `restore` removes them.
 pub const RESERVED_PREFIX: &str = "ek_";
 
 /// A key and its properties, as written by a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entity {
-    /// Its key in its table.
+    /// The key of the entity in its table.
     pub key: EntityKey,
     /// The properties by name, without PartitionKey, RowKey and Timestamp.
     pub properties: BTreeMap<String, EdmValue>,
@@ -21,9 +21,9 @@ pub struct Entity {
 pub struct Row {
     /// Key and properties.
     pub entity: Entity,
-    /// The version that was read.
+    /// The ETag of the version that was read.
     pub etag: ETag,
-    /// Time of the service's last write; absent if a projection left it out.
+    /// Time of the last write by the service's clock; absent if a projection left it out.
     pub timestamp: Option<EdmDateTime>,
 }
 
@@ -38,12 +38,12 @@ fn own_note(own: usize) -> String {
 /// Reasons why an entity cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntityError {
-    /// The name is not a C# identifier, or is a system property.
+    /// A property name is not a C# identifier, or is that of a system property.
     #[error(
         "{0:?} is not a property name. Expected {PROPERTY_NAME_RULE}, at most 255 UTF-16 units, and not PartitionKey, RowKey or Timestamp"
     )]
     PropertyName(String),
-    /// More than 252 properties.
+    /// The entity has more than 252 properties.
     #[error("the entity has {all} properties{}; at most 252 are allowed", own_note(*.own))]
     TooManyProperties {
         /// Number of all properties.
@@ -51,7 +51,7 @@ pub enum EntityError {
         /// Number of properties that evenkeel added.
         own: usize,
     },
-    /// The value is larger than 64 KiB.
+    /// The value of a property is larger than 64 KiB.
     #[error("property {name:?} has {size} {unit}; at most {limit} are allowed")]
     ValueTooLarge {
         /// The property.
@@ -63,7 +63,7 @@ pub enum EntityError {
         /// The limit.
         limit: usize,
     },
-    /// The text contains a character that XML or the service cannot hold.
+    /// A text contains a character that XML or the service cannot hold.
     #[error(
         "property {name:?} contains the character U+{code:04X}, which Azure Storage cannot store"
     )]

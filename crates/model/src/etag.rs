@@ -10,7 +10,8 @@ use super::quoted::{self, Quoted};
 
 /// The version of an entity or blob: opaque, and compared as a whole.
 ///
-/// It has no control characters. An entity group transaction writes ETags into its text, where a line break would start another header.
+/// An ETag has no control characters. An entity group transaction writes ETags into its text, where a line break would start another
+/// header.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ETag(String);
@@ -62,8 +63,8 @@ impl ETag {
         Self(BASE64.encode(random.to_be_bytes()))
     }
 
-    /// Makes a token that also contains the digest of the part's content, so that an unchanged part need not be written. Like
-    /// [`token`](Self::token), it is new at every write.
+    /// Makes a token that also contains the digest of the part's content, so that an unchanged part need not be written. The token is new
+    /// at every write, like one of [`token`](Self::token).
     pub fn token_of(random: u64, digest: [u8; 16]) -> Self {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&random.to_be_bytes());

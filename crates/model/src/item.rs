@@ -15,7 +15,7 @@ use super::{
 pub const SOURCE_PROPERTY: &str = "ek_source";
 /// Property of a derived row, or metadata of a derived blob: its view.
 pub const VIEW_PROPERTY: &str = "ek_view";
-/// Property of a copied entity: the ETag of the source that was copied. In a restored entity, that of the archived row.
+/// Property of a copied entity: the ETag of the source that was copied. In a restored entity, the ETag of the archived row.
 pub const SOURCE_ETAG: &str = "ek_source_etag";
 /// Property of a copied entity: the job that had written the source, if any. In a restored entity, the job that had archived it.
 pub const SOURCE_JOB: &str = "ek_source_job";
@@ -45,7 +45,7 @@ pub struct ItemAddress {
     pub part: Option<Part>,
 }
 
-/// The location of something that is written as a whole: in an account under a condition, in a sink without one.
+/// The location of something that is written as a whole. A write in an account has a condition; a write in a sink has none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Site {
@@ -59,9 +59,9 @@ pub enum Site {
     },
     /// A blob.
     Blob {
-        /// Its container.
+        /// The container of the blob.
         container: ContainerName,
-        /// Its name.
+        /// The name of the blob.
         #[serde(rename = "blob")]
         name: BlobName,
     },
@@ -69,27 +69,27 @@ pub enum Site {
     File {
         /// The folder.
         dir: String,
-        /// The path below it.
+        /// The path of the file below the folder.
         #[serde(rename = "file")]
         name: BlobName,
     },
     /// A document of a sink.
     Document {
-        /// Its collection.
+        /// The collection of the document.
         #[serde(rename = "index")]
         collection: CollectionName,
-        /// Its key.
+        /// The key of the document.
         #[serde(rename = "document")]
         key: DocumentKey,
     },
 }
 
-/// A part of a document that several primaries share. It has no ETag of its own: a token in the document, new at every write of the part,
-/// serves as one.
+/// A part of a document that several primaries share. A part has no ETag of its own. The document has a token for the part instead, which
+/// is new at every write of the part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// A member of a list. It has no content beyond the member itself.
+    /// A member of a list. A member has no content beyond itself.
     Member(Member),
     /// The properties that its view sets on an entity with another owner.
     Properties,
@@ -148,7 +148,7 @@ impl Site {
         }
     }
 
-    /// Whether writes here can be conditional. Sinks have no versions.
+    /// Whether writes at this site can be conditional. Sinks have no versions.
     pub const fn is_conditional(&self) -> bool {
         match self {
             Self::Row { .. } | Self::Blob { .. } | Self::File { .. } => true,
@@ -194,7 +194,7 @@ impl ItemAddress {
         self.part.is_none() && self.site.row().is_some()
     }
 
-    /// Whether it is a member of a list in a row. Such a list may move to a blob.
+    /// Whether the item is a member of a list in a row. The list may move to a blob.
     pub const fn is_member_in_row(&self) -> bool {
         matches!(self.part, Some(Part::Member(_))) && self.site.row().is_some()
     }
@@ -207,12 +207,13 @@ impl ItemAddress {
         }
     }
 
-    /// Whether it is a large value, which is a whole blob or file. Only a job that has its content can write it again.
+    /// Whether the item is a large value, which is a whole blob or file. Only a job that has the content of the value can write the value
+    /// again.
     pub const fn is_value(&self) -> bool {
         self.part.is_none() && matches!(self.site, Site::Blob { .. } | Site::File { .. })
     }
 
-    /// The address of the item of another view at this site that is in the way of this one.
+    /// Returns the address of another view's item that is in the way of this item at the same site.
     #[must_use]
     pub fn obstacle(&self, view: &ViewName) -> Self {
         let part = match &self.part {
@@ -287,8 +288,9 @@ impl Owner {
     }
 }
 
-/// The metadata that names the source and view of a blob. `source` is the text of its primary, or that of the table if several primaries
-/// share the blob. Metadata is ASCII, so other characters are written as `\\uXXXX` as in JSON; with the longest keys it stays below 8 KiB.
+/// Returns the metadata that names the source and view of a blob. `source` is the text of the blob's primary, or the text of the table if
+/// several primaries share the blob. Metadata is ASCII, so other characters are written as `\\uXXXX` as in JSON. With the longest keys the
+/// metadata stays below 8 KiB.
 pub fn metadata(source: &str, view: &ViewName) -> BTreeMap<String, String> {
     let mut ascii = String::with_capacity(source.len());
     for c in source.chars() {
@@ -308,12 +310,12 @@ pub fn metadata(source: &str, view: &ViewName) -> BTreeMap<String, String> {
     ])
 }
 
-/// The text of `ek_source`.
+/// Returns the text of `ek_source` for an item of one primary.
 pub fn source_text(primary: &Primary) -> String {
     serde_json::json!([primary.table, primary.key.pk, primary.key.rk]).to_string()
 }
 
-/// The text of `ek_source` on a document that several primaries of a table share.
+/// Returns the text of `ek_source` on a document that several primaries of a table share.
 pub fn shared_source_text(table: &TableName) -> String {
     serde_json::json!([table]).to_string()
 }
@@ -323,7 +325,7 @@ pub fn is_derived_within(table: &TableName, entity: &Entity) -> bool {
     if entity.get(VIEW_PROPERTY).is_none() {
         return false;
     }
-    // An item of one primary names the primary, and a shared one names only the table.
+    // The source of an item of one primary names the primary, and the source of a shared item names only the table.
     let source: Option<Vec<String>> = entity
         .text(SOURCE_PROPERTY)
         .and_then(|source| serde_json::from_str(source).ok());

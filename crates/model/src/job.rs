@@ -33,7 +33,7 @@ use object::{FlatReader, Unambiguous, unrounded};
 /// The version of the message format that this program reads.
 pub const VERSION: u64 = 1;
 
-/// Maximum bytes of a problem in an error, which may quote a value of the message.
+/// Maximum length in bytes of the problem text in an error. The text may quote a value of the message.
 const PROBLEM_BYTES: usize = 800;
 /// Maximum bytes of a quoted value.
 const VALUE_BYTES: usize = 180;
@@ -42,13 +42,13 @@ const VALUE_BYTES: usize = 180;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "WirePrimary", into = "WirePrimary")]
 pub struct Primary {
-    /// Its table.
+    /// The table of the primary.
     pub table: TableName,
-    /// Its key.
+    /// The key of the primary.
     pub key: EntityKey,
 }
 
-/// A primary in stored formats.
+/// The JSON of a primary in stored formats.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WirePrimary {
@@ -72,7 +72,7 @@ impl From<Primary> for WirePrimary {
 }
 
 impl Primary {
-    /// The table and the whole key. [`Display`](std::fmt::Display) shortens long keys.
+    /// Returns the table and the unshortened key as text. [`Display`](std::fmt::Display) shortens long keys.
     pub fn whole(&self) -> String {
         format!("{}{:?}", self.table, self.key)
     }
@@ -85,7 +85,7 @@ impl std::fmt::Display for Primary {
 }
 
 impl Job {
-    /// The key of the job's primary; `None` if the job covers many.
+    /// Returns the key of the job's primary, or `None` if the job covers many primaries.
     pub fn key(&self) -> Option<&EntityKey> {
         self.operation().subject().key()
     }
@@ -100,7 +100,7 @@ pub struct WalkProgress {
     pub primaries: u64,
     /// Primaries that could not be processed.
     pub failed: u64,
-    /// Wrong items found and not repaired; `None` for a job that does not compare.
+    /// Wrong items that were found and not repaired; `None` for a job that does not compare.
     pub wrong: Option<u64>,
 }
 
@@ -109,38 +109,39 @@ pub struct WalkProgress {
 pub struct JobEnvelope {
     /// The job.
     pub job: Job,
-    /// The client's own id of the job, which appears in logs and poison messages.
+    /// The id that the client gave the job. Logs and poison messages contain this id.
     pub id: Option<String>,
-    /// Digest of the job, the same in each of its messages; `None` without an `id`.
+    /// Digest of the job, which is the same in every message of the job; `None` if the job has no `id`.
     pub digest: Option<JobDigest>,
     /// W3C trace context, if the client sent one.
     pub traceparent: Option<String>,
-    /// Fields that no version 1 job has. They are ignored and counted.
+    /// Names of fields that no job of message version 1 has. These fields are ignored and counted.
     pub unknown_fields: Vec<String>,
 }
 
-/// A worker's note in a message: the outcomes of its deliveries, of which the service only knows the number.
+/// A note that a worker stores in a message about how its deliveries ended. The queue service itself only counts deliveries.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Note {
-    /// The id of the message. A note with another id, as in a requeued copy, is ignored.
+    /// The id of the message. A note with another id is ignored, for example the note in a requeued copy.
     pub id: String,
-    /// Deliveries that ended in order and not through a fault of the job. They are no attempts.
+    /// Number of deliveries that ended in order and not through a fault of the job. These deliveries do not count as attempts.
     pub free: u32,
-    /// Runs started in the other deliveries.
+    /// Number of runs that were started in all other deliveries.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub begun: u32,
-    /// Of `begun`, those that panicked or timed out, and so did not end the process.
+    /// Number of runs among `begun` that panicked or timed out. These runs did not end the process.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ended: u32,
-    /// Maximum number of jobs of a batch that one delivery runs, reduced because an earlier run with more did not end; absent for no limit.
+    /// Maximum number of jobs of a batch that one delivery runs; absent for no limit. The number is reduced because an earlier run with
+    /// more jobs did not end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<u32>,
-    /// Transient failures since the message was put or last saved progress; absent if there were none.
+    /// Transient failures since the message was enqueued or since the job last saved progress; absent if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<TransientFailures>,
 }
 
-/// Transient failures of one job, without progress in between.
+/// Consecutive transient failures of one job, without progress in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransientFailures {
     /// End of the first failed run, by the queue's clock, in whole seconds.
@@ -149,7 +150,7 @@ pub struct TransientFailures {
     pub runs: u32,
 }
 
-/// Whether a number is 0, which is left out of messages.
+/// Whether a number is 0. Messages leave out counts that are 0.
 pub const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -176,7 +177,7 @@ pub enum JobError {
         "the parsed message would take {0} bytes of memory; at most 33,554,432 (32 MiB) are allowed. Split it, or stage its entity in a blob"
     )]
     TooManyValues(u64),
-    /// An integer would be rounded. Holds its length.
+    /// An integer does not fit into 64 bits and would be rounded. The value is the number of its characters.
     #[error(
         "an integer of {0} characters exceeds 64 bits. Send a Double with a fraction (1.0), or a string to keep all digits"
     )]
@@ -195,7 +196,7 @@ pub enum JobError {
         /// A known operation with a similar name.
         meant: Option<&'static str>,
     },
-    /// A field that no job has, but that senders expect.
+    /// The message has a field that no job has but that senders may expect.
     #[error("jobs have no field {field:?}; {instead}")]
     Unsupported {
         /// The field.
@@ -224,7 +225,7 @@ impl JobError {
         }
     }
 
-    /// Whether the text itself could not be read, as opposed to its meaning.
+    /// Whether the text of the message cannot be decoded into a JSON object. All other errors are permanent errors of the job.
     pub const fn is_undecodable(&self) -> bool {
         match self {
             Self::Body(_) | Self::Json(_) | Self::NotAnObject => true,
@@ -251,12 +252,12 @@ pub fn decode(message: &str) -> Result<JobEnvelope, JobError> {
     decode_job(object)
 }
 
-/// Decodes the JSON object of a message, whatever it means.
+/// Decodes the JSON object of a message without checking that the object is a job.
 pub fn decode_object(message: &str) -> Result<Map<String, Value>, JobError> {
     object_in(RawBody::of(message).map_err(JobError::Body)?)
 }
 
-/// Decodes the JSON object of an opened message body.
+/// Decompresses a message body and decodes its JSON object.
 pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
     let body = raw.expanded().map_err(JobError::Body)?;
     if body.raw_bytes > limits::QUEUE_BODY_BYTES {
@@ -265,12 +266,13 @@ pub fn object_in(raw: RawBody<'_>) -> Result<Map<String, Value>, JobError> {
     object_of(&body.text)
 }
 
-/// Decodes the body that a worker has stored of a message.
+/// Decodes a job from the message body that a worker stored.
 pub fn decode_kept(body: &str) -> Result<JobEnvelope, JobError> {
     decode_job(kept_object(body)?)
 }
 
-/// Decodes the JSON object of a stored message body. It may be longer than a message, because a compressed body is stored expanded.
+/// Decodes the JSON object of a stored message body. A stored body may be longer than a message, because compressed bodies are stored
+/// decompressed.
 pub fn kept_object(body: &str) -> Result<Map<String, Value>, JobError> {
     let body = RawBody::of(body)
         .and_then(RawBody::expanded)
@@ -278,7 +280,8 @@ pub fn kept_object(body: &str) -> Result<Map<String, Value>, JobError> {
     object_of(&body.text)
 }
 
-/// Parses a JSON object. Refuses duplicate keys, integers that would be rounded, and more memory than a message may take.
+/// Parses a JSON object. Refuses duplicate keys, integers that would be rounded, and JSON that would take more memory than a message may
+/// take.
 pub(super) fn object_of(text: &str) -> Result<Map<String, Value>, JobError> {
     if text.len() > NEVER_DENSE {
         let parsed = Extent::of(text.as_bytes()).parsed();
@@ -311,7 +314,7 @@ pub fn plain_object(content: &[u8], keys: usize) -> Result<Map<String, Value>, s
         .map(|()| object)
 }
 
-/// Returns the worker's note in a message, if it belongs to this message.
+/// Returns the note that a worker stored in a message, or `None` if the note belongs to another message.
 pub fn note(object: &Map<String, Value>, message_id: &str) -> Option<Note> {
     let note: Note = serde_json::from_value(object.get("ek")?.clone()).ok()?;
     (note.id == message_id).then_some(note)
@@ -323,7 +326,7 @@ pub fn decode_job(mut object: Map<String, Value>) -> Result<JobEnvelope, JobErro
     let digest = JobDigest::of(&object);
     match object.remove("v") {
         None => {}
-        // In JSON Schema, 1.0 is the integer 1.
+        // JSON Schema treats 1.0 as the integer 1, so the version may be written as 1.0.
         Some(v)
             if v.as_u64() == Some(VERSION)
                 || v.to_string()

@@ -72,7 +72,7 @@ impl Key {
         }
     }
 
-    /// Whether it is the empty text, which sorts first.
+    /// Whether the key is the empty text, which sorts first.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -135,7 +135,7 @@ pub struct EntityKey {
 }
 
 impl EntityKey {
-    /// Checks both texts.
+    /// Checks the texts of both keys.
     pub fn new(pk: impl Into<String>, rk: impl Into<String>) -> Result<Self, KeyError> {
         Ok(Self {
             pk: Key::new(pk)?,
@@ -143,7 +143,7 @@ impl EntityKey {
         })
     }
 
-    /// Whether its row sorts before another one both in the service and bytewise.
+    /// Whether the row of this key sorts before the row of another key, both in the service and bytewise.
     pub fn sorts_before_everywhere(&self, other: &Self) -> bool {
         let pks = service_order(self.pk.as_str(), other.pk.as_str());
         let in_service = pks.then_with(|| service_order(self.rk.as_str(), other.rk.as_str()));
@@ -157,7 +157,7 @@ impl fmt::Debug for EntityKey {
     }
 }
 
-/// Shortens long keys in the middle, because an error chain may repeat the key at each level. [`Debug`](fmt::Debug) writes them whole.
+/// Shortens long keys in the middle, because an error chain may repeat the key at each level. [`Debug`](fmt::Debug) writes long keys whole.
 impl fmt::Display for EntityKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

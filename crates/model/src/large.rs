@@ -36,15 +36,15 @@ const FILE_PROPERTY_BYTES: usize = 128;
 /// A pointer that replaces a value stored in a blob or a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pointer {
-    /// Its container; `None` for a file next to its entity's document, in the same shared folder.
+    /// The container of the blob; `None` for a file next to its entity's document, in the same shared folder.
     pub container: Option<ContainerName>,
-    /// Its name.
+    /// The name of the blob or file.
     pub name: BlobName,
-    /// Its length in bytes.
+    /// The length of the content in bytes.
     pub bytes: u64,
-    /// The SHA-256 of its content, in lower-case hex digits.
+    /// The SHA-256 of the content, in lower-case hex digits.
     pub sha256: String,
-    /// The content type of a file. Blobs store theirs themselves.
+    /// The content type of a file. Blobs store their content type themselves.
     pub content_type: Option<String>,
 }
 
@@ -81,13 +81,13 @@ impl ValueFolder {
         ))
     }
 
-    /// The folder of an entity that is stored as a document. It cannot be part of a document's name, because in escaped values two hex
-    /// digits follow every `%`.
+    /// The folder of an entity that is stored as a document. The name of the folder cannot be part of a document's name, because two hex
+    /// digits follow every `%` in escaped values.
     pub fn beside(document: &BlobName) -> Self {
         Self(format!("{document}%values/"))
     }
 
-    /// The prefix of its values' names.
+    /// The prefix of the names of the entity's values.
     pub fn prefix(&self) -> &str {
         &self.0
     }
@@ -168,7 +168,7 @@ impl Pointer {
             .filter(named)
     }
 
-    /// Parses a pointer. Returns `None` if the value is not one.
+    /// Parses a pointer. Returns `None` if the value is not a pointer.
     pub fn of(value: &EdmValue) -> Option<Self> {
         let wire: Wire = serde_json::from_str(Self::text(value)?).ok()?;
         let (container, name) = match (wire.blob, wire.file) {
@@ -186,7 +186,7 @@ impl Pointer {
         })
     }
 
-    /// Whether the blob belongs to this entity, and is deleted once the entity no longer points to it.
+    /// Whether the blob belongs to this entity. A blob of the entity is deleted once the entity no longer points to the blob.
     pub fn is_of(&self, folder: &ValueFolder) -> bool {
         folder.has(&self.name) && self.name.as_str().ends_with(&self.sha256)
     }
@@ -219,7 +219,7 @@ impl fmt::Display for Pointer {
     }
 }
 
-/// Refuses an entity with a pointer of an unknown version. Treating it as an ordinary value would delete its blob.
+/// Refuses an entity with a pointer of an unknown version. If such a pointer were treated as an ordinary value, its blob would be deleted.
 pub fn known_pointers(entity: &Entity) -> Result<(), FormatError> {
     let unknown = |(name, value): (&String, &EdmValue)| {
         let read = stored::read::<Wire>(Pointer::text(value)?, VERSION, || {
@@ -243,12 +243,12 @@ pub fn pointers<'a>(
         .filter(|(_, pointer)| pointer.is_of(folder))
 }
 
-/// The hash of a content, as in pointers.
+/// Returns the hash of a content, in the form that pointers have.
 pub fn hash(content: &[u8]) -> String {
     hex::encode(Sha256::digest(content))
 }
 
-/// Splits `container/name`.
+/// Splits `container/name` into the two names.
 pub fn place(text: &str) -> Option<(ContainerName, BlobName)> {
     let (container, name) = text.split_once('/')?;
     Some((

@@ -11,8 +11,8 @@
 //!                 ▲─────── shared      documents that several primaries share
 //! ```
 //!
-//! It may depend on libraries of values and formats, but on nothing asynchronous: every other crate
-//! of the workspace depends on it.
+//! The crate may depend on libraries of values and formats, but on nothing asynchronous, because
+//! every other crate of the workspace depends on this crate.
 
 #![warn(missing_docs)]
 

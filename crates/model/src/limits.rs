@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-/// Longest time after which a request may still be executed: the service refuses it 15 minutes after it was signed. Items that a late
-/// request may change are kept at least that long.
+/// Longest time after which a request may still be executed. The service refuses a request 15 minutes after the request was signed. Items
+/// that a late request may change are kept at least that long.
 pub const LATE_REQUEST: Duration = Duration::from_mins(15);
 /// Maximum UTF-16 units of a partition or row key (Azurite; Azure documents 1 KiB).
 pub const KEY_UTF16_UNITS: usize = 512;
@@ -58,22 +58,22 @@ pub const BLOCKS: usize = 50_000;
 pub const LIST_BLOB_BYTES: u64 = 8_388_608;
 /// Maximum bytes of JSON of a `put`'s staged entity, which is held in memory.
 pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
-/// Maximum keys of a staged entity's JSON, annotations included: ten times the properties of a wide entity, while the memory does not
-/// exceed that of the text.
+/// Maximum keys of a staged entity's JSON, annotations included. This is ten times the number of properties of a wide entity, and the
+/// memory of the keys does not exceed that of the text.
 pub const STAGED_KEYS: usize = 262_144;
 /// Maximum bytes of a document of an archived entity: four times [`STAGED_ENTITY_BYTES`], because a control character of two bytes takes
 /// six in JSON.
 pub const ARCHIVED_BYTES: u64 = 67_108_864;
 /// Maximum items of one primary, whose footprint is one entity.
 pub const ITEMS_PER_PRIMARY: usize = 1_000;
-/// Maximum values of a property for each of which a view has an item. All views of a primary together are limited by [`ITEMS_PER_PRIMARY`].
+/// Maximum values of a property if a view has an item for each value. All views of a primary together are limited by [`ITEMS_PER_PRIMARY`].
 pub const LISTED_VALUES: usize = 100;
-/// Maximum items in a footprint during a change, which lists those of the old and of the new state.
+/// Maximum items in a footprint during a change. The footprint then lists the items of the old and of the new state.
 pub const ITEMS_ANNOUNCED: usize = 2 * ITEMS_PER_PRIMARY;
 /// Maximum UTF-16 units of a list member as JSON: a sixteenth of a property, so that lists fill their properties well.
 pub const MEMBER_UTF16_UNITS: usize = 2_048;
-/// Maximum UTF-16 units of a contribution to a group as JSON, with its primary's keys: an eighth of a property. It is stored in the group
-/// and in the footprint of its primary.
+/// Maximum UTF-16 units of a contribution to a group as JSON, with its primary's keys: an eighth of a property. The contribution is stored
+/// in the group and in the footprint of its primary.
 pub const CONTRIBUTION_UTF16_UNITS: usize = 4_096;
 /// Maximum UTF-16 units of a claim of a range view as JSON. A claim that is withdrawn is sent in a message.
 pub const CLAIM_UTF16_UNITS: usize = 8_192;

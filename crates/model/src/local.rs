@@ -1,4 +1,4 @@
-//! Addresses of this machine. They are trusted because traffic to them does not leave the machine.
+//! Addresses of this machine. These addresses are trusted because traffic to them does not leave the machine.
 
 use core::net::IpAddr;
 

@@ -15,7 +15,7 @@ use super::odata;
 use super::stored::{self, FormatError};
 use super::{BlobName, EdmDateTime, EdmValue, Entity};
 
-/// Directives of a path. Together they identify an hour.
+/// Directives of a path. All directives together identify an hour.
 const DIRECTIVES: [&str; 4] = ["%Y", "%m", "%d", "%H"];
 /// Names of the metadata with the first and the last time in a blob.
 const SPAN: [&str; 2] = ["first", "last"];
@@ -58,7 +58,7 @@ impl LogPath {
         &self.0
     }
 
-    /// The folder of the hour of a moment, in UTC.
+    /// Returns the folder of the hour that contains a moment, in UTC.
     pub fn of(&self, moment: Timestamp) -> String {
         let moment = moment.to_zoned(TimeZone::UTC);
         let values = [
@@ -95,12 +95,12 @@ impl LogPath {
     }
 }
 
-/// The name of a blob in the folder of an hour; `None` if it is not a valid name.
+/// Returns the name of a blob in the folder of an hour, or `None` if the name would be invalid.
 pub fn name(folder: &str, number: u32) -> Option<BlobName> {
     BlobName::new(format!("{folder}/{number:06}.jsonl")).ok()
 }
 
-/// The number of a blob in the folder of an hour.
+/// Returns the number of a blob in the folder of an hour, or `None` if the name has another form.
 pub fn number(folder: &str, name: &BlobName) -> Option<u32> {
     let digits = name
         .as_str()
@@ -114,7 +114,7 @@ pub fn number(folder: &str, name: &BlobName) -> Option<u32> {
         .flatten()
 }
 
-/// The time of an entity: that of the named property, if it has one, or else that of its last write.
+/// The time of an entity: the time in the named property if the property has one, or else the time of the last write.
 pub fn moment(entity: &Entity, property: Option<&str>, written: Timestamp) -> Timestamp {
     match property.and_then(|name| entity.get(name)) {
         Some(EdmValue::DateTime(moment)) => logged(moment.timestamp()),
@@ -123,8 +123,8 @@ pub fn moment(entity: &Entity, property: Option<&str>, written: Timestamp) -> Ti
     }
 }
 
-/// Parses a time: an `Edm.DateTime`, in UTC if it has no offset, or another form of ISO 8601 with an offset. It is used for entities and
-/// for lines, so that readers look for a line in the folder in which it was written.
+/// Parses a time: an `Edm.DateTime`, in UTC if it has no offset, or another form of ISO 8601 with an offset. Entities and lines are parsed
+/// alike, so that readers look for a line in the folder in which the line was written.
 fn time_of(text: &str) -> Option<Timestamp> {
     EdmDateTime::parse(text)
         .map(EdmDateTime::timestamp)
@@ -143,7 +143,7 @@ fn logged(moment: Timestamp) -> Timestamp {
 /// Format version of a line.
 const VERSION: u32 = 1;
 
-/// The line of an entity, with the time of its last write and the format version.
+/// Returns the line of an entity, with the time of the last write and the format version.
 pub fn line(entity: &Entity, written: Timestamp) -> Bytes {
     let mut json = odata::encode(entity);
     stored::tag(&mut json, VERSION);
@@ -174,7 +174,7 @@ pub fn check_line(line: &Value) -> Result<(), FormatError> {
     stored::check_tag(fields, VERSION, thing)
 }
 
-/// The time of a line's entity.
+/// Returns the time of the entity in a line.
 pub fn moment_of_line(line: &Value, property: Option<&str>) -> Option<Timestamp> {
     let text = |name: &str| line.get(name).and_then(Value::as_str).and_then(time_of);
     property.and_then(text).or_else(|| text("Timestamp"))
@@ -183,9 +183,9 @@ pub fn moment_of_line(line: &Value, property: Option<&str>) -> Option<Timestamp>
 /// The time range of a blob. All times in the blob are within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The first time.
+    /// The earliest time.
     pub first: Timestamp,
-    /// The last time.
+    /// The latest time.
     pub last: Timestamp,
 }
 
@@ -211,7 +211,7 @@ impl Bounds {
         }
     }
 
-    /// The smallest range that contains both.
+    /// Returns the smallest range that contains both ranges.
     #[must_use]
     pub fn and(self, other: Option<Self>) -> Self {
         other.map_or(self, |other| Self {
@@ -220,7 +220,7 @@ impl Bounds {
         })
     }
 
-    /// Whether the range contains the other one.
+    /// Whether the range contains another range.
     pub fn covers(&self, other: &Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }

@@ -28,7 +28,7 @@ pub struct NameError {
     pub what: &'static str,
     /// The text, shortened in the middle if it is long.
     pub name: String,
-    /// The rule for such names.
+    /// The rule for names of this kind.
     pub rule: &'static str,
 }
 
@@ -84,7 +84,7 @@ macro_rules! name_type {
         pub struct $type(String);
 
         impl $type {
-            /// Checks a text against the rule for such names.
+            /// Checks a text against the rule for names of this kind.
             pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
                 let name = name.into();
                 let valid: fn(&str) -> bool = $valid;

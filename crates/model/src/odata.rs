@@ -73,7 +73,7 @@ pub fn encode_properties(properties: &BTreeMap<String, EdmValue>) -> Map<String,
     map
 }
 
-/// Whether two sets of properties have the same JSON, in which NaN equals itself.
+/// Whether two sets of properties have the same JSON. NaN equals itself in this comparison.
 pub fn same_properties(
     one: &BTreeMap<String, EdmValue>,
     other: &BTreeMap<String, EdmValue>,
@@ -171,7 +171,7 @@ pub fn encoded_len(entity: &Entity) -> usize {
 
 /// The bytes that a property takes in [`encode`]'s JSON text, with its comma.
 pub fn property_len(name: &str, value: &EdmValue) -> usize {
-    // Without two braces, and with a comma.
+    // A property in an object has a comma, but not the two braces.
     text_len(&PropertyJson(name, value)) - 1
 }
 
@@ -221,7 +221,7 @@ impl From<Json<'_>> for Value {
     }
 }
 
-/// Converts a value to JSON. The boolean is whether it needs a type annotation.
+/// Converts a value to JSON. The boolean is true if the value needs a type annotation.
 fn json(value: &EdmValue) -> (bool, Json<'_>) {
     let text = |text: String| Json::Text(Cow::Owned(text));
     match value {
@@ -363,7 +363,8 @@ pub fn decode_properties(
     Ok(properties)
 }
 
-/// Leaves out the value itself, because errors are logged and stored, and the property may be encrypted.
+/// Creates the error for a wrong value. The error leaves out the value itself, because errors are logged and stored, and the property may
+/// be encrypted.
 fn value_error(name: &str, expected: &str, found: &Value) -> ODataError {
     let found = match found {
         Value::String(text) => format!("a string of {} characters", text.chars().count()),
@@ -453,8 +454,8 @@ fn decode_value(name: &str, type_name: Option<&str>, json: &Value) -> Result<Edm
     })
 }
 
-/// Decodes a number without annotation. An integer is Int32, or `None` if it does not fit, because the service would round it. Any other
-/// number is Double.
+/// Decodes a number without annotation. An integer is Int32, and any other number is Double. Returns `None` for an integer that does not
+/// fit, because the service would round the integer.
 fn decode_number(number: &Number) -> Option<EdmValue> {
     match number.as_i64() {
         Some(integer) => i32::try_from(integer).ok().map(EdmValue::Int32),

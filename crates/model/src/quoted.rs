@@ -1,12 +1,13 @@
 //! External values in errors: escaped, and shortened in the middle if they are long.
 //!
-//! A message of a few kilobytes may contain a text of a megabyte, and a thousand jobs that each would repeat it in an error.
+//! A compressed message of a few kilobytes may contain a text of a megabyte, and a thousand jobs that would each repeat the text in an
+//! error.
 
 use std::fmt::{self, Write as _};
 
 /// Bytes shown of the start of a value, escaped.
 const HEAD: usize = 120;
-/// Bytes shown of its end, escaped.
+/// Bytes shown of the end of a value, escaped.
 const TAIL: usize = 60;
 
 /// Displays a text in quotes, escaped, and shortened in the middle if it is long.
@@ -30,7 +31,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// The part of a text whose escaped form fits.
+/// Returns a part of a text whose escaped form fits.
 fn escaped<'v>(room: usize, part: impl Fn(usize) -> &'v str) -> String {
     let mut most = room;
     loop {
@@ -43,7 +44,7 @@ fn escaped<'v>(room: usize, part: impl Fn(usize) -> &'v str) -> String {
     }
 }
 
-/// Shortens an external text that an error stores to some 200 bytes.
+/// Shortens an external text to some 200 bytes, for errors that store the text.
 pub fn shortened(text: String) -> String {
     if text.len() <= HEAD + TAIL {
         text
@@ -52,7 +53,8 @@ pub fn shortened(text: String) -> String {
     }
 }
 
-/// Formats a value in at most `most` bytes, leaving out the middle if it is longer. Never holds much more than that in memory.
+/// Formats a value in at most `most` bytes. A longer value has an ellipsis in place of its middle, which may exceed `most`. Never holds
+/// much more than `most` bytes in memory.
 pub fn cut(value: impl fmt::Display, most: usize) -> String {
     let mut ends = Ends {
         head: String::new(),

@@ -1,11 +1,11 @@
-//! Which of several accounts holds an item. This is a contract: readers in any language compute it.
+//! Which of several accounts holds an item. The choice is a contract, because readers in any language compute it.
 
 use sha2::{Digest as _, Sha256};
 
 use super::AccountName;
 
-/// The weight of an account for a key: the first eight bytes (big-endian) of SHA-256(account ‖ 0 ‖ key). `account` is its name in the
-/// configuration.
+/// The weight of an account for a key: the first eight bytes (big-endian) of SHA-256(account ‖ 0 ‖ key). `account` is the name of the
+/// account in the configuration.
 fn weight(account: &AccountName, key: &str) -> u64 {
     let mut hash = Sha256::new();
     hash.update(account.as_str());
@@ -17,9 +17,10 @@ fn weight(account: &AccountName, key: &str) -> u64 {
         .fold(0, |weight, byte| weight << 8 | u64::from(*byte))
 }
 
-/// The account of a key by rendezvous hashing: the one with the greatest weight, or the first by name among equals. An added account takes
-/// its share from all others, and nothing moves between those; a removed one leaves its share to all others.
-/// This must never change: stored items would count as misplaced.
+/// Returns the account of a key by rendezvous hashing: the account with the greatest weight, or the first by name among equal weights. An
+/// added account takes its share of keys from all other accounts, and no key moves between the others. A removed account leaves its keys to
+/// all others.
+/// The result for a key must never change, because stored items would count as misplaced.
 pub fn rendezvous<'a>(
     first: &'a AccountName,
     others: &'a [AccountName],

@@ -1,10 +1,10 @@
-//! The state of a primary up to which a footprint is in step, for readers.
+//! The state of a primary with which everything derived from it is in step, as footprints record this state for readers.
 //!
 //! | `Settled` | meaning |
 //! |---|---|
-//! | absent | no pass has closed, one is at work, or the last one left something out of step |
+//! | absent | no pass has closed, a pass is running, or the last pass left something out of step |
 //! | `at ETAG` | everything derived from the primary is in step with this version |
-//! | `waiting at ETAG` | as `at ETAG`, except for properties of entities that do not exist |
+//! | `waiting at ETAG` | like `at ETAG`, except for properties of entities that do not exist |
 //! | `absent` | the primary and everything derived from it are gone |
 //! | `carrying …` | as the rest of the value states, except for entities of a range for which a `carry` job is queued |
 
@@ -19,14 +19,14 @@ pub const FOOTPRINTS: &str = "EvenkeelFootprints";
 pub const SETTLED: &str = "Settled";
 /// Prefix of the state while a `carry` job is queued.
 const CARRYING: &str = "carrying ";
-/// The property with the fingerprint of the views at that state.
+/// The property with the fingerprint of the views at the last closed pass.
 pub const FINGERPRINT: &str = "Fingerprint";
 
 /// The state of the primary at the last closed pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Settled {
-    /// No pass has closed, one is at work or was cut off, or the last one left something out of step: a taken key, a
-    /// view that cannot derive, an entity that follows from it, or an item for the next round.
+    /// No pass has closed, a pass is running or was cut off, or the last pass left something out of step: a taken key, a view that cannot
+    /// derive, an entity that follows from the primary, or an item for the next round.
     #[default]
     Never,
     /// The primary was absent.
@@ -38,7 +38,7 @@ pub enum Settled {
         /// The fingerprint of the table's views, from `Catalog::fingerprint`.
         fingerprint: String,
     },
-    /// As `At`, except for properties of entities that do not exist.
+    /// Like `At`, except for properties of entities that do not exist.
     Waiting {
         /// The primary's ETag.
         etag: ETag,
@@ -48,7 +48,7 @@ pub enum Settled {
 }
 
 impl Settled {
-    /// Reads the state from a footprint, and whether a `carry` job is queued. The error is the text if it is invalid.
+    /// Reads the state from a footprint, and whether a `carry` job is queued. If the text is invalid, the error is this text.
     pub fn read(footprint: &Entity) -> Result<(Self, bool), String> {
         let Some(text) = footprint.text(SETTLED) else {
             return Ok((Self::Never, false));
@@ -80,7 +80,7 @@ impl Settled {
         })
     }
 
-    /// The text in footprints and for readers; `None` if no pass has closed.
+    /// Returns the text in footprints and for readers, or `None` if no pass has closed.
     pub fn text(&self, carrying: bool) -> Option<String> {
         let state = match self {
             Self::Never => return None,
@@ -110,7 +110,7 @@ impl Settled {
         }
     }
 
-    /// The version of the primary that it names.
+    /// The version of the primary that the state names.
     pub const fn version(&self) -> Option<&ETag> {
         match self {
             Self::At { etag, .. } | Self::Waiting { etag, .. } => Some(etag),

@@ -1,11 +1,11 @@
-//! Which shard of a queue receives the jobs of a key. This is a contract: senders in any language compute it.
+//! Which shard of a queue receives the jobs of a key. The choice is a contract, because senders in any language compute it.
 
 use sha2::{Digest as _, Sha256};
 
 use super::{EntityKey, TableName};
 
-/// The shard of a primary: the first four bytes (big-endian) of SHA-256(table ‖ 0 ‖ pk ‖ 0 ‖ rk) modulo `shards`. `table` is spelt as in
-/// the catalog. 0 for a queue without shards.
+/// Returns the shard of a primary: the first four bytes (big-endian) of SHA-256(table ‖ 0 ‖ pk ‖ 0 ‖ rk) modulo `shards`. `table` is spelt
+/// as in the catalog. The shard is 0 for a queue without shards.
 pub fn shard(table: &TableName, key: &EntityKey, shards: u32) -> u32 {
     if shards <= 1 {
         return 0;

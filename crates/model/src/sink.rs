@@ -56,7 +56,7 @@ pub enum FieldError {
 }
 
 impl SinkDocument {
-    /// The token of the content: equal content has an equal token, and different content another one.
+    /// Returns the token of the content. Equal contents have equal tokens, and different contents have different tokens.
     pub fn token(&self) -> ETag {
         let mut hash = Sha256::new();
         for (name, value) in &self.0 {
@@ -68,8 +68,8 @@ impl SinkDocument {
         ETag::new(BASE64.encode(&hash.finalize()[..16])).expect("an ETag")
     }
 
-    /// Whether a document that was read back has the same content. Fields that were not returned are not readable, and are not compared;
-    /// additional fields are ignored.
+    /// Whether a document that was read back has the same content. Fields that are missing in the returned document are not readable and
+    /// are not compared. Additional fields are ignored.
     pub fn matches(&self, found: &Self) -> bool {
         self.0
             .iter()
@@ -111,7 +111,7 @@ pub fn property(value: Value) -> Option<EdmValue> {
 }
 
 /// The key of a primary's document: a JSON array of its table in lower case, its PartitionKey and its RowKey, in URL-safe Base64 without
-/// padding. A hash replaces it if it is too long.
+/// padding. If this text is too long, its hash is the key.
 /// Keys are unique unless SHA-256 collides, and never start with an underscore, because the Base64 of `["` starts with `Wy`.
 pub fn key(primary: &Primary) -> DocumentKey {
     let text =
@@ -129,8 +129,8 @@ pub fn key(primary: &Primary) -> DocumentKey {
     DocumentKey::new(key).expect("a document's key")
 }
 
-/// Whether a value that a service returned is the one that was written. Services write moments in another form and to the millisecond, and
-/// integers with a fraction.
+/// Whether a value that a service returned is the value that was written. Services return moments in another form and to the millisecond,
+/// and integers with a fraction.
 fn same(found: &Value, wanted: &Value) -> bool {
     let moment = |text: &str| {
         EdmDateTime::parse(text)
@@ -138,7 +138,7 @@ fn same(found: &Value, wanted: &Value) -> bool {
             .map(|moment| moment.ticks().div_euclid(TICKS_PER_MS))
     };
     match (found, wanted) {
-        // Two integers are not compared as doubles: beyond 2^53 several integers have the same double.
+        // Two integers are not compared as doubles, because beyond 2^53 several integers have the same double.
         (Value::Number(found), Value::Number(wanted)) => {
             found == wanted
                 || ((found.is_f64() || wanted.is_f64()) && found.as_f64() == wanted.as_f64())
@@ -275,7 +275,7 @@ mod tests {
             let (table, pk, rk) = one;
             prop_assume!(!table.eq_ignore_ascii_case("tables") && EntityKey::new(pk.as_str(), rk.as_str()).is_ok());
             let found = key(&primary(&table, &pk, &rk));
-            // The end cut off one key is the beginning of the other.
+            // The end that is cut off the PartitionKey becomes the beginning of the other RowKey.
             let cut = pk.char_indices().map(|(at, _)| at).nth(cut).unwrap_or(0);
             let (left, right) = pk.split_at(cut);
             let other = EntityKey::new(left, format!("{right}{rk}"));

@@ -22,7 +22,7 @@ pub struct Stamp {
     pub message_id: String,
     /// Time at which the message was first enqueued, by the queue's clock.
     pub enqueued: Timestamp,
-    /// Digest of the job, the same in each of its messages; `None` if the job has no `id`.
+    /// Digest of the job, which is the same in each message of the job; `None` if the job has no `id`.
     pub job: Option<JobDigest>,
 }
 
@@ -37,7 +37,7 @@ impl JobDigest {
     /// Number of hex digits, for 128 bits.
     const DIGITS: usize = 32;
 
-    /// The digest of the job in a message; `None` if it has no `id`.
+    /// Returns the digest of the job in a message, or `None` if the job has no `id`.
     pub fn of(object: &Map<String, Value>) -> Option<Self> {
         object.get("id")?.as_str()?;
         let mut fields: Vec<(&String, &Value)> = object
@@ -57,7 +57,7 @@ impl JobDigest {
         Some(Self(digits))
     }
 
-    /// The digest as a MAC, so that a reader cannot find the content of the job by trying.
+    /// Returns the digest as a MAC, so that a reader cannot find the content of the job by guessing.
     #[must_use]
     pub fn keyed(&self, mac: impl FnOnce(&str) -> [u8; 32]) -> Self {
         let mut digits = hex::encode(mac(&self.0));
@@ -95,12 +95,12 @@ impl Stamp {
         })
     }
 
-    /// The digest in an entity's stamp of the content that the job left, if it has one.
+    /// Returns the digest of the content that the job left, or `None` if the entity's stamp has no such digest.
     pub fn content_on(entity: &Entity) -> Option<&str> {
         suffix(entity.text(Self::PROPERTY)?, "_of")
     }
 
-    /// The stamp of an entity with a new digest of the content.
+    /// Returns the stamp of an entity with a new digest of the content.
     pub fn with_content(entity: &Entity, digest: &str) -> Option<String> {
         let text = entity.text(Self::PROPERTY)?;
         let former = suffix(text, "_of").map(|former| format!("[_of={former}]"));
@@ -114,7 +114,7 @@ impl Stamp {
         entity.with(Self::PROPERTY, self.to_string())
     }
 
-    /// Whether both belong to one job: they name the same message, or two messages of the same job.
+    /// Whether both stamps belong to one job: they name the same message, or two messages of the same job.
     pub fn is_same_job(&self, other: &Self) -> bool {
         let one_message = self.message_id == other.message_id && self.enqueued == other.enqueued;
         one_message || (self.job.is_some() && self.job == other.job)
@@ -126,7 +126,7 @@ impl Stamp {
     }
 }
 
-/// A suffix of a stamp's time.
+/// Returns a suffix of the time in a stamp.
 fn suffix<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let mut suffixes = text
         .split('[')

@@ -1,4 +1,4 @@
-//! Stored formats. Each has a version, and a program reads only one version.
+//! Stored formats. Each format has a version, and a program reads only one version of a format.
 //!
 //! In JSON the version is the first field, `v`. On an entity it is the property [`VERSION_PROPERTY`], and in an entity as JSON the field
 //! [`FORMAT_PROPERTY`]. Data of another version is refused and left unchanged, because only a newer program knows its meaning.
@@ -15,14 +15,14 @@ pub const VERSION_PROPERTY: &str = "Version";
 /// The field with the format version of an entity as JSON, such as an archived document or a line of a log.
 pub const FORMAT_PROPERTY: &str = "ek_format";
 
-/// The format version of a stored JSON value. It is written as its number, and any other number is refused.
+/// The format version of a stored JSON value. The version is written as its number, and any other number is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct FormatVersion<const NUMBER: u32>;
 
 /// Stored data that this program cannot read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// The version is another one.
+    /// The data has another version than the one that this program reads.
     #[error(
         "{thing} has format version {found}, but this program reads version {known}. Update this program, or use the one that wrote the data"
     )]
@@ -45,13 +45,13 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// Whether the version is wrong.
+    /// Whether the error is a wrong version.
     pub const fn is_of_version(&self) -> bool {
         matches!(self, Self::Version { .. })
     }
 }
 
-/// The version of a text.
+/// The version field of a JSON text.
 #[derive(Deserialize)]
 struct Tag {
     v: i64,

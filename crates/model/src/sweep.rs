@@ -11,17 +11,17 @@ use super::condition::TimedCondition;
 use super::cursor::cursor;
 use super::{Comparison, Filter, Key, TableName, ViewName};
 
-/// Default of the entities per second: a quarter of one partition's 2,000.
+/// Default number of entities per second: a quarter of the 2,000 of one partition.
 pub const PER_SECOND: u32 = 500;
-/// Allowed entities per second. The maximum is that of five partitions.
+/// Allowed numbers of entities per second. The maximum is the rate of five partitions.
 pub const PACES: RangeInclusive<u32> = 1..=10_000;
 
-/// A job for the entities of a table that satisfy a condition. Each is handled like a job of its own.
+/// A job for the entities of a table that satisfy a condition. Each entity is handled like a job of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep {
     /// The action on each entity.
     pub action: SweepAction,
-    /// The range of their keys.
+    /// The range of the entities' keys.
     pub range: SweepRange,
     /// The condition that each entity must satisfy when it is read for the action; `None` for all entities in the range.
     pub when: Option<TimedCondition>,
@@ -34,9 +34,9 @@ pub struct Sweep {
 /// The action on each entity of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SweepAction {
-    /// Deletes it from this table.
+    /// Deletes the entity from this table.
     Delete(TableName),
-    /// Moves it to this archive.
+    /// Moves the entity to this archive.
     Archive(ViewName),
 }
 
@@ -176,7 +176,7 @@ impl Sweep {
 }
 
 impl SweepAction {
-    /// The operation.
+    /// The operation of the job.
     pub const fn op(&self) -> &'static str {
         match self {
             Self::Delete(_) => "delete_where",
@@ -212,7 +212,7 @@ impl TryFrom<RangeFields> for SweepRange {
 }
 
 impl SweepRange {
-    /// The filter that queries its entities; `None` for the whole table.
+    /// Returns the filter that queries the entities of the sweep, or `None` for the whole table.
     pub fn filter(&self) -> Option<Filter> {
         let ends = if self.pk.is_some() {
             "RowKey"

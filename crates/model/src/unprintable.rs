@@ -7,7 +7,7 @@ pub fn is_unprintable(character: char) -> bool {
     character.is_control() || is_format(character)
 }
 
-/// As [`is_unprintable`], without control characters.
+/// Like [`is_unprintable`], but false for control characters.
 pub fn is_format(character: char) -> bool {
     matches!(
         character,

@@ -7,16 +7,16 @@ use super::tree::{Condition, Expr};
 use crate::filter::compare_values;
 use crate::{EdmValue, Entity};
 
-/// The value of a name, for conditions on something other than an entity.
+/// The value of a name in a condition on something other than an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// The name has no value.
     Absent,
     /// A single value.
     Value(EdmValue),
-    /// A list or an object. It exists, but no comparison with it holds.
+    /// A list or an object. `exists` is true for this value, but every comparison with it is false.
     Compound,
-    /// A value that cannot be read, so the result of a test of it is unknown.
+    /// A value that cannot be read. The result of a test of this value is unknown.
     Unreadable,
 }
 
@@ -26,7 +26,8 @@ impl Condition {
         self.root.holds(&|property| value_of(entity, property))
     }
 
-    /// Whether an entity satisfies the condition, with the texts of some properties unknown. Returns `None` if the result depends on them.
+    /// Whether an entity satisfies the condition if the texts of some properties are unknown. Returns `None` if the result depends on these
+    /// texts.
     pub fn decided(&self, entity: &Entity, is_unknown: &dyn Fn(&str) -> bool) -> Option<bool> {
         self.root.decided(&|test| {
             let is_unknown = test.compares_text() && test.property().is_some_and(is_unknown);
@@ -34,7 +35,7 @@ impl Condition {
         })
     }
 
-    /// As [`holds`](Self::holds), with values from elsewhere. Returns `None` if the result depends on an unreadable value.
+    /// Like [`holds`](Self::holds), with values from elsewhere. Returns `None` if the result depends on an unreadable value.
     pub fn decided_with(&self, found: &dyn Fn(&str) -> Found) -> Option<bool> {
         self.root.decided(&|test| match found(test.property()?) {
             Found::Absent => Some(test.holds(&|_| None)),
@@ -46,9 +47,9 @@ impl Condition {
 }
 
 impl Expr {
-    /// Combines the results of its tests. Returns `None` if the result depends on an unknown one.
+    /// Combines the results of the tests in this expression. Returns `None` if the result depends on a test whose result is unknown.
     fn decided(&self, answer: &dyn Fn(&Self) -> Option<bool>) -> Option<bool> {
-        // One decisive answer settles a list; otherwise an unknown answer leaves it open.
+        // A decisive result determines the result of a list. If there is none, an unknown result makes the result of the list unknown.
         let first_of = |nodes: &[Self], decisive: bool| {
             let mut found = Some(!decisive);
             for node in nodes {
@@ -155,7 +156,7 @@ impl Number {
     }
 }
 
-/// Compares without rounding the integer to a double, which would make 2^53 and 2^53 + 1 equal.
+/// Compares without rounding the integer to a double, because rounding would make 2^53 and 2^53 + 1 equal.
 fn compare_mixed(integer: i64, double: f64) -> Option<Ordering> {
     const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
     if double.is_nan() {

@@ -57,7 +57,7 @@ pub(super) struct Lexer<'a> {
     pub(super) names: NameKind,
 }
 
-/// Parses a whole literal such as `"Sales"`.
+/// Parses a text that is a single string literal, such as `"Sales"`.
 pub(crate) fn quoted_text(literal: &str) -> Result<String, String> {
     let mut lexer = Lexer {
         text: literal,
@@ -162,7 +162,7 @@ impl Lexer<'_> {
                 Err(_) => self.error(start..self.at, "the integer does not fit into Edm.Int64"),
             };
         }
-        // A digit must stand on both sides of the point, so ".5" is refused, and "inf", which the number parser would accept.
+        // A digit must stand on both sides of the point. This refuses ".5", and also "inf", which the number parser would accept.
         let shaped = unsigned.starts_with(|c: char| c.is_ascii_digit())
             && text.ends_with(|c: char| c.is_ascii_digit())
             && !text.contains(".e")

@@ -1,4 +1,4 @@
-//! Conditions without their values, for errors that are stored, logged and shown: a job may compare with confidential values.
+//! Conditions without their values, for errors that are stored, logged and shown. A job may compare with confidential values.
 
 use super::parse::{ConditionError, FUNCTIONS, KEYWORDS};
 
@@ -29,7 +29,7 @@ impl ConditionError {
     }
 }
 
-/// Masks each byte of a condition except property names, keywords and signs. The length in bytes stays, so spans still fit.
+/// Masks each byte of a condition except property names, keywords and signs. The length in bytes does not change, so spans stay valid.
 fn masked(condition: &str) -> String {
     let mut shown = String::with_capacity(condition.len());
     let mut rest = condition;
@@ -60,7 +60,7 @@ fn masked(condition: &str) -> String {
     shown
 }
 
-/// The length of a quoted text with its quotes, or of the rest if the quote is not closed.
+/// Returns the length of a quoted text with its quotes, or the length of the rest if the quote is not closed.
 fn quoted(text: &str, quote: char) -> usize {
     let mut is_escaped = false;
     let end = text.char_indices().skip(1).find(|(_, c)| {
@@ -76,7 +76,7 @@ fn is_word(piece: &str) -> bool {
     words.any(|word| word.eq_ignore_ascii_case(piece))
 }
 
-/// Whether the preceding word is compared with something, and thus is a property.
+/// Whether the text behind a word compares this word with something, so that the word is a property.
 fn is_compared(behind: &str) -> bool {
     let behind = behind.trim_start();
     behind.starts_with(['=', '!', '<', '>'])

@@ -12,11 +12,10 @@
 //! ```
 //!
 //! Properties are those of the entity, and `PartitionKey` and `RowKey`. Strings are written in double quotes, with `\"`, `\\`, `\n`, `\r`,
-//! `\t` and `\u{…}`. They compare bytewise and case-sensitively.
+//! `\t` and `\u{…}`. Strings compare bytewise and case-sensitively.
 //!
-//! Int32, Int64 and Double compare by value with any number. Any other comparison is false, also with `!=`, if the property is missing or
-//! the types do not compare (a string with a number, anything with NaN); so `not (X == 1)` is then true. `exists(P)` is true for an empty
-//! string too.
+//! Int32, Int64 and Double compare by value with any number. A comparison is false, even with `!=`, if the property is missing or the types
+//! do not compare (a string with a number, anything with NaN). `not (X == 1)` is then true. `exists(P)` is true for an empty string too.
 //!
 //! Length and depth are bounded, and no text causes a panic.
 

@@ -3,8 +3,8 @@
 //! Only equality of texts and comparisons of booleans are translated. The service compares a number only with values of the same type
 //! (Azurite answers 500 to an Int64 against an Int32), compares moments at its own precision, has no `exists`, and refuses other types for
 //! keys and `Timestamp`.
-//! Any other test is left out, and so is an `or` that contains one. The filter therefore passes every row that satisfies the condition, and
-//! some more, which [`Condition::holds`] rejects.
+//! Every other test is left out, and so is an `or` that contains such a test. The filter therefore passes every row that satisfies the
+//! condition, and some more rows, which [`Condition::holds`] rejects.
 
 use super::timed::TIMESTAMP;
 use super::tree::{Condition, Expr};
@@ -14,7 +14,7 @@ use crate::{Comparison, EdmValue, Filter};
 const COMPARISONS: usize = 10;
 
 impl Condition {
-    /// Returns a filter that every row passes if it satisfies the condition, or `None` if the service can evaluate no part of it.
+    /// Returns a filter that passes every row that satisfies the condition, or `None` if the service can evaluate no part of the condition.
     pub fn prefilter(&self) -> Option<Filter> {
         let mut left = COMPARISONS;
         self.root.prefilter(&mut left)
@@ -26,7 +26,7 @@ impl Expr {
     fn prefilter(&self, left: &mut usize) -> Option<Filter> {
         let before = *left;
         let found = match self {
-            // Tests for which no comparison is left are evaluated by the client.
+            // If no comparison is left for a test, the client evaluates the test.
             Self::All(nodes) => nodes
                 .iter()
                 .filter_map(|node| node.prefilter(left))
@@ -60,11 +60,11 @@ fn compare(property: &str, op: Comparison, value: &EdmValue, left: &mut usize) -
     let is_typed = match property {
         "PartitionKey" | "RowKey" => value.as_str().is_some(),
         TIMESTAMP => false,
-        // It is unknown whether every service accepts other names in a filter; one that does not might return no rows.
+        // It is unknown whether every service accepts other names in a filter. A service that does not accept them might return no rows.
         _ => property.is_ascii(),
     };
     let decides = match value {
-        // The service orders texts in its own way.
+        // The service orders texts in its own way, so only equality is translated.
         EdmValue::String(_) => is_typed && matches!(op, Comparison::Equal | Comparison::NotEqual),
         EdmValue::Bool(_) => is_typed,
         EdmValue::Int32(_)

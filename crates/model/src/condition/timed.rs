@@ -10,12 +10,12 @@ use super::tree::Condition;
 use crate::Row;
 
 pub(super) const TIMESTAMP: &str = "Timestamp";
-/// A moment at which conditions are checked, in seconds since 1970. If `now` leaves the range at another moment, the job fails.
+/// The moment at which the parser checks a condition, in seconds since 1970. If `now` leaves the range at another moment, the job fails.
 const SOME_MOMENT: i64 = 1_800_000_000;
 
 /// A condition that may use the present (`Ended < now - 90d`) and a row's `Timestamp`.
 ///
-/// Views can use neither: their items would change without a write, or with every write of a worker.
+/// Views can use neither, because their items would change without a write, or with every write of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimedCondition(String);
 
@@ -34,7 +34,7 @@ impl TimedCondition {
         self.names(Condition::properties)
     }
 
-    /// As [`Condition::compared`].
+    /// Like [`Condition::compared`].
     pub fn compared(&self) -> BTreeSet<String> {
         self.names(Condition::compared)
     }
@@ -46,7 +46,7 @@ impl TimedCondition {
             .unwrap_or_default()
     }
 
-    /// The condition at a moment. Fails if it names a moment outside the years 1601 to 9999.
+    /// Returns the condition at a moment. Fails if the condition names a moment outside the years 1601 to 9999.
     pub fn at(&self, now: Timestamp) -> Result<Condition, ConditionError> {
         Condition::parse_with(&self.0, Some(now))
     }

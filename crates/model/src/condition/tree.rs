@@ -44,7 +44,8 @@ impl Condition {
         names
     }
 
-    /// The longest prefix that every text of a property must have to satisfy the condition, as far as one test shows it.
+    /// Returns the longest prefix that every text of a property must have to satisfy the condition, as far as a single test shows such a
+    /// prefix.
     pub fn beginning(&self, property: &str) -> Option<&str> {
         let tests = match &self.root {
             Expr::All(nodes) => nodes.as_slice(),
@@ -65,7 +66,7 @@ impl Condition {
         beginnings.max_by_key(|beginning| beginning.len())
     }
 
-    /// Each compared property with each value that it is compared with.
+    /// Returns each compared property with each value that the property is compared with.
     pub fn operands(&self) -> Vec<(&str, EdmValue)> {
         let mut operands = Vec::new();
         self.root.operands(&mut operands);
@@ -82,7 +83,7 @@ impl Condition {
 }
 
 impl Expr {
-    /// Whether two non-empty texts may give different results.
+    /// Whether the test may give different results for two non-empty texts.
     pub(super) fn compares_text(&self) -> bool {
         let may_differ = |value: &EdmValue| match value {
             EdmValue::String(text) => !text.is_empty(),

@@ -8,11 +8,11 @@
 //! | `data_base64`, and `datacontenttype` is JSON or absent | the members of the JSON object in the decoded bytes |
 //! | `data` is an array, a number or a boolean | unreadable, because it has no members |
 //!
-//! By the specification, a text with a JSON content type is a JSON string, not the document in it. Senders do write documents that way, and
-//! a mapping that names a member means the document. Events in the Event Grid schema have no content type; their texts are read in the same
-//! way.
+//! By the specification, a text with a JSON content type is a JSON string, not the JSON document in the text. But senders do write
+//! documents as texts, and a mapping that names a member means the member of the document. Events in the Event Grid schema have no content
+//! type; their texts are read in the same way.
 //!
-//! Unreadable data is not absent data: a job that treated it as absent would remove stored values.
+//! Unreadable data is not absent data, because a job that treated it as absent would remove stored values.
 
 use std::borrow::Cow;
 

@@ -16,7 +16,7 @@ pub enum Schema {
 }
 
 impl Schema {
-    /// Its name.
+    /// The name of the schema.
     pub const fn name(self) -> &'static str {
         match self {
             Self::CloudEvents => "CloudEvents 1.0",
@@ -34,7 +34,7 @@ impl Schema {
         }
     }
 
-    /// The texts that an event of this schema must have.
+    /// The text fields that an event of this schema must have.
     const fn required(self) -> &'static [&'static str] {
         match self {
             Self::CloudEvents => &["id", "source", "type"],
@@ -46,7 +46,7 @@ impl Schema {
 /// An event whose envelope is valid in its schema.
 #[derive(Debug, Clone)]
 pub struct ForeignEvent<'e> {
-    /// Its schema.
+    /// The schema of the event.
     pub schema: Schema,
     object: &'e Map<String, Value>,
     data: EventData<'e>,
@@ -105,7 +105,7 @@ impl<'e> ForeignEvent<'e> {
         if object.contains_key("op") {
             return None;
         }
-        // Version 0.1 named its fields as Event Grid does.
+        // CloudEvents version 0.1 named its fields as Event Grid does.
         let version = ["specversion", "cloudEventsVersion"]
             .into_iter()
             .find_map(|name| Some((name, object.get(name)?)));

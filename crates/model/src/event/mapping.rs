@@ -30,7 +30,7 @@ const HANDSHAKE: &str = "Microsoft.EventGrid.SubscriptionValidationEvent";
 /// `[events.NAME]`: which events become a job, and that job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventMapping {
-    /// Its name.
+    /// The name of the mapping.
     pub name: ViewName,
     when: Option<Condition>,
     /// The fields of the job that are not templates, including `op`.
@@ -41,7 +41,7 @@ pub struct EventMapping {
     newer_by: Option<EntityMapping>,
 }
 
-/// The entity of a job, or the property of its `newer_by`.
+/// The entity of a job, or the property in the `newer_by` of a job.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct EntityMapping {
     /// Property values that are not templates, and type annotations.
@@ -67,7 +67,7 @@ pub struct EventMappings(pub Vec<EventMapping>);
 /// A job made from an event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedJob<'m> {
-    /// The mapping that made it.
+    /// The mapping that made the job.
     pub mapping: &'m EventMapping,
     /// The job in the form that a client would send.
     pub job: Map<String, Value>,
@@ -123,7 +123,7 @@ impl EventMapping {
             .filter_map(|field| Some((field, self.fixed.get(field)?.as_str()?)))
     }
 
-    /// The names of the properties whose values its jobs contain.
+    /// The names of the properties whose values the jobs of the mapping contain.
     pub fn properties(&self) -> impl Iterator<Item = &str> {
         let entities = self.entity.iter().chain(&self.newer_by);
         entities.flat_map(|entity| {
@@ -144,12 +144,12 @@ impl EventMapping {
         Some([keys.get(pk)?, keys.get(rk)?])
     }
 
-    /// The prefix that a text field has in every matching event, as far as the condition shows it.
+    /// The prefix that a text field has in every matching event, as far as the mapping's condition shows it.
     pub fn beginning(&self, field: &str) -> Option<&str> {
         self.when.as_ref()?.beginning(field)
     }
 
-    /// The operation of its jobs.
+    /// The operation of the mapping's jobs.
     pub fn op(&self) -> &str {
         self.fixed
             .get("op")
@@ -161,7 +161,7 @@ impl EventMapping {
     ///
     /// # Errors
     ///
-    /// The result depends on an unreadable field. Returns the problem with it.
+    /// The result depends on an unreadable field. The error is the problem with that field.
     pub fn takes(&self, event: &ForeignEvent<'_>) -> Result<bool, String> {
         let Some(when) = &self.when else {
             return Ok(true);
@@ -216,9 +216,9 @@ impl EventMapping {
         Ok(job)
     }
 
-    /// Refuses an entity that lacks its `newer_by` property. Also refuses a replacement by an event without any data, because it would
-    /// remove every property that the mapping takes from there.
-    /// If the data lacks just one property, that property is left out.
+    /// Refuses an entity that lacks its `newer_by` property. Also refuses a replacement by an event without any data, because the
+    /// replacement would remove every property that the mapping takes from the data.
+    /// If the event has data but one property is missing there, this property is left out.
     fn check_lacking(
         &self,
         entity: &EntityMapping,
@@ -319,7 +319,7 @@ impl EntityMapping {
             .as_str()
     }
 
-    /// Fills in the properties from an event. Those without a value are left out; unreadable ones are errors.
+    /// Fills in the properties from an event. Properties without a value are left out, and unreadable values are errors.
     fn filled(&self, event: &ForeignEvent<'_>) -> Result<Map<String, Value>, String> {
         let mut entity = self.fixed.clone();
         for (name, template) in &self.keys {
@@ -397,7 +397,7 @@ impl EventMappings {
     ///
     /// # Errors
     ///
-    /// No mapping or several mappings match, a key has no value or one that its filters refuse, or a needed field is unreadable.
+    /// No mapping or several mappings match, a key has no value, a filter refuses the value of a key, or a needed field is unreadable.
     pub fn map(&self, event: &ForeignEvent<'_>) -> Result<MappedJob<'_>, EventError> {
         let mut takers: Vec<&EventMapping> = Vec::new();
         for mapping in &self.0 {
@@ -478,7 +478,7 @@ fn key(field: String, text: &str) -> Result<Template, MappingError> {
     })
 }
 
-/// The event's values for the fields of a template.
+/// Returns the event's values for the fields of a template.
 fn values<'t>(
     template: &'t Template,
     event: &ForeignEvent<'_>,
@@ -493,7 +493,8 @@ fn values<'t>(
     template.properties().into_iter().filter_map(read).collect()
 }
 
-/// Renders a key for an event. The sender knows the entity by that key or by the values in it, so only forbidden characters are escaped.
+/// Renders a key for an event. Only forbidden characters are escaped, because the sender knows the entity by this key or by the values in
+/// the key.
 fn filled(field: &str, template: &Template, event: &ForeignEvent<'_>) -> Result<Value, String> {
     let values = values(template, event).map_err(|problem| format!("{field:?}: {problem}"))?;
     let rendered = template.render_with(Escaping::WhereForbidden, |path| values.get(path).cloned());

@@ -7,9 +7,9 @@
 //!      Event ──── the one mapping whose `when` holds ──▶ {"op": "sync", "table": …, "pk": "Sales", "id": …} ──▶ decoded as any job
 //! ```
 //!
-//! - An event becomes one job for one entity. It is refused if no mapping matches, or more than one.
+//! - An event becomes one job for one entity. An event is refused if no mapping matches, or more than one.
 //! - The operation, the tables and the archive come from the mapping. An event fills in keys and property values, nothing else.
-//! - The job's `id` is that of the event, so an event that is delivered twice is one job that is sent twice.
+//! - The job has the `id` of the event, so an event that is delivered twice becomes one job that is sent twice.
 //! - Unreadable data is not absent data: an event becomes no job if its mapping needs data that evenkeel cannot read.
 //! - The job is decoded, checked and allowed as if a client had sent it.
 

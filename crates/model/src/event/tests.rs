@@ -6,7 +6,7 @@ use crate::ViewName;
 use crate::condition::Condition;
 use crate::job;
 
-/// As a subscription of a storage account puts it on a queue.
+/// An event as a subscription of a storage account puts it on a queue.
 fn blob_created() -> Value {
     json!({
         "topic": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/contoso",
@@ -129,7 +129,7 @@ fn keys_come_from_the_event_and_are_escaped_only_if_forbidden() {
     let mut event = cloud_event();
     event["subject"] = "a/b#c".into();
     assert_eq!(mapped(vec![sync()], &event).unwrap()["pk"], "a%2Fb%23c");
-    // A key that another program has escaped is taken as it is.
+    // A key that another program has escaped stays unchanged.
     for (subject, pk) in [
         ("R%2FD", "R%2FD"),
         ("100%", "100%"),
@@ -416,7 +416,7 @@ fn data_is_read_in_every_form_that_has_members() {
     );
 }
 
-/// A replacement contains only what the event contains, so treating unreadable data as absent would remove it from the table.
+/// A replacement removes every property that it does not contain, so unreadable data must not count as absent.
 #[test]
 fn unreadable_data_makes_no_job_and_the_error_names_mapping_and_field() {
     for (fields, words) in [
@@ -537,7 +537,7 @@ fn a_replacement_needs_data_and_leaves_out_missing_properties() {
         let seen = json!({"PartitionKey": "p", "RowKey": "k", "Seen": "2026-11-20T15:00:00Z", "Seen@odata.type": "Edm.DateTime"});
         assert_eq!(job["entity"], seen, "{mode}");
     }
-    // As in docs/events.md.
+    // The event of the example in docs/events.md.
     let mut grid = blob_created();
     for data in [Value::Null, json!({"url": "https://contoso"})] {
         grid["data"] = data;
@@ -638,8 +638,8 @@ fn json_value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever an event contains, its job has the operation and table of the mapping and a valid key, or there is none. (The name of the
-    /// extension is arbitrary: with `op` it would be a job.)
+    /// Whatever an event contains, its job has the operation and the table of the mapping and a valid key, or there is no job. (The name of
+    /// the extension attribute is arbitrary, but not `op`, because a message with `op` is a job.)
     #[test]
     fn an_event_chooses_only_values(
         subject in json_value(), data in json_value(), id in "[ -~]{1,20}", extension in "x[a-z]{0,5}", value in json_value(),
@@ -656,7 +656,7 @@ proptest! {
             if let Ok(mapped) = mapped(vec![mapping], &event) {
                 prop_assert_eq!((&mapped["op"], &mapped["table"], &mapped["id"]), (&job["op"], &job["table"], &event["id"]));
                 prop_assert_eq!(mapped.as_object().unwrap().keys().filter(|key| !["id", "traceparent"].contains(&key.as_str()) && !job.as_object().unwrap().contains_key(*key)).count(), 0);
-                // It is a job, or refused with a reason.
+                // The result is a job, or an error with a reason.
                 let _ = job::decode_job(object(&mapped)).map_err(|error| error.to_string());
             }
         }

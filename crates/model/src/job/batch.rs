@@ -6,7 +6,8 @@
 //! {"op": "put", "table": "Employees", "mode": "merge", "entities": [{"PartitionKey": "Sales", "RowKey": "1", "Email": "a@b"}]}
 //! ```
 //!
-//! The other fields apply to every job. An unreadable list is an error of the message; an invalid key is an error of its job alone.
+//! The other fields apply to every job. If the list is unreadable, the whole message is an error. If a key is invalid, only the job of that
+//! key is an error.
 
 use std::collections::BTreeSet;
 
@@ -20,23 +21,23 @@ use super::{Effect, JobEnvelope, JobError, decode_job};
 /// Maximum number of primaries in one message.
 pub const BATCH_KEYS: usize = 1_000;
 
-/// The operation of rechecks.
+/// Name of the operation that checks items again.
 pub const RECHECK: &str = "recheck";
-/// The field that lists many rechecks.
+/// Name of the field that lists the rechecks of a batch.
 pub const RECHECKS: &str = "rechecks";
 
 /// Fields that are allowed only in a message for one primary.
 const ALONE: [&str; 2] = ["if_match", "blobs"];
 
-/// Maximum bytes of the items in a packed message. The rest of the 48 KiB is for the shared fields.
+/// Maximum bytes of the items in a packed message. The remainder of the 48 KiB limit is for the shared fields.
 const PACKED_BYTES: usize = 44 * 1024;
 
 /// How messages of an operation list primaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
-    /// By their keys: `rks` of one `pk`, or `keys`.
+    /// The message lists keys: `rks` of one `pk`, or `keys`.
     Keys,
-    /// As entities.
+    /// The message lists entities.
     Entities,
 }
 
@@ -45,7 +46,7 @@ pub(super) enum SubjectList {
     RowKeys,
     Keys,
     Entities,
-    /// Rechecks, queued by workers.
+    /// Rechecks, which only workers queue.
     Rechecks,
 }
 
@@ -61,7 +62,7 @@ impl SubjectList {
         }
     }
 
-    /// The fields of a single job that the list replaces.
+    /// Returns the fields of a single-job message that the list replaces.
     const fn instead_of(self) -> &'static [&'static str] {
         match self {
             Self::RowKeys => &["rk"],
@@ -71,7 +72,7 @@ impl SubjectList {
         }
     }
 
-    /// The fields that cannot be combined with the list.
+    /// Returns the fields that cannot be combined with the list.
     pub(super) fn excluded(self) -> impl Iterator<Item = &'static str> {
         self.instead_of().iter().copied().chain(ALONE)
     }
@@ -109,7 +110,7 @@ impl SubjectList {
         json!({"type": "array", "items": items, "minItems": 1, "maxItems": BATCH_KEYS, "description": description})
     }
 
-    /// Returns the fields of a single job for an item, or `None` if the item is invalid.
+    /// Returns the fields that an item of the list adds to its single-job message, or `None` if the item is invalid.
     fn fields(self, item: &Value) -> Option<Vec<(&'static str, Value)>> {
         match (self, item) {
             (Self::RowKeys, Value::String(_)) => Some(vec![("rk", item.clone())]),
@@ -135,13 +136,13 @@ impl SubjectList {
         }
     }
 
-    /// A message with the list's shared fields and a placeholder as its primary.
+    /// Returns a message with the shared fields of a batch and a placeholder as its primary.
     fn sample_of(self, shared: &SharedFields) -> Map<String, Value> {
         let item = match self {
             Self::RowKeys => json!("-"),
             Self::Keys => json!(["-", "-"]),
             Self::Rechecks => json!({"pk": "-", "rk": "-", "items": []}),
-            // The placeholder has every property that a condition may name.
+            // The placeholder entity needs the property that `newer_by` names.
             Self::Entities => {
                 let mut entity = Map::from_iter([
                     ("PartitionKey".to_owned(), json!("-")),
@@ -160,7 +161,7 @@ impl SubjectList {
         shared.single(self, &item)
     }
 
-    /// Adds the fields of a single job to the shared fields.
+    /// Adds the fields of an item's single job to the shared fields.
     pub(super) fn fill(self, shared: &mut Map<String, Value>, item: &Value) {
         let fields = self.fields(item).unwrap_or_default();
         shared.extend(
@@ -170,7 +171,7 @@ impl SubjectList {
         );
     }
 
-    /// Returns the part of an item that identifies its primary.
+    /// Returns the text that identifies the primary of an item, or `None` if the item has no key.
     fn key(self, item: &Value) -> Option<String> {
         let [pk, rk] = match self {
             Self::RowKeys | Self::Keys => return Some(item.to_string()),
@@ -181,7 +182,7 @@ impl SubjectList {
             .then(|| json!([item[pk], item[rk]]).to_string())
     }
 
-    /// Returns the PartitionKey and RowKey of an item.
+    /// Returns the PartitionKey and RowKey of an item, or `None` if one is missing.
     fn keys<'a>(self, shared: &'a Map<String, Value>, item: &'a Value) -> Option<[&'a str; 2]> {
         let [pk, rk] = match self {
             Self::RowKeys => [shared.get("pk")?, item],
@@ -224,7 +225,7 @@ pub enum JobRequest {
     Batch(Batch),
 }
 
-/// Decodes a JSON object into a job, or into many.
+/// Decodes a JSON object into a single job or a batch.
 pub fn decode_request(mut object: Map<String, Value>) -> Result<JobRequest, JobError> {
     match Batch::of(&mut object)? {
         Some(batch) => Ok(JobRequest::Batch(batch)),
@@ -233,7 +234,8 @@ pub fn decode_request(mut object: Map<String, Value>) -> Result<JobRequest, JobE
 }
 
 impl Batch {
-    /// Decodes a batch and takes the object's fields. Without a list, returns `None` and leaves the object untouched.
+    /// Decodes a batch and takes the fields out of `object`. Returns `None` and leaves `object` untouched if the message has no list or an
+    /// unknown operation.
     ///
     /// # Errors
     ///
@@ -273,11 +275,11 @@ impl Batch {
         Ok(Some(batch))
     }
 
-    /// Decodes a batch of a recheck queue; `None` if the message has no list.
+    /// Decodes a batch from a recheck queue. Returns `None` if the message has no list.
     ///
     /// # Errors
     ///
-    /// The operation is another one, or the list has wrong items.
+    /// The operation is not `recheck`, the list is invalid, or the shared fields are too large.
     pub fn of_rechecks(object: &mut Map<String, Value>) -> Result<Option<Self>, JobError> {
         let list = SubjectList::Rechecks;
         if !object.contains_key(list.field()) {
@@ -358,7 +360,7 @@ impl Batch {
         self.op
     }
 
-    /// The number of its jobs, at least one.
+    /// The number of jobs in the batch, at least one.
     pub fn len(&self) -> usize {
         self.items.len()
     }
@@ -368,7 +370,7 @@ impl Batch {
         self.items.is_empty()
     }
 
-    /// Returns one of its jobs as a message of its own.
+    /// Returns one job of the batch as a single-job message.
     pub fn single(&self, at: usize) -> Map<String, Value> {
         self.shared
             .single(self.list, self.items.get(at).unwrap_or(&Value::Null))
@@ -397,20 +399,20 @@ impl Batch {
         self.shared.unknown.len()
     }
 
-    /// PartitionKey and RowKey of one of its jobs, as in the message.
+    /// PartitionKey and RowKey of one job of the batch, as in the message.
     pub fn key(&self, at: usize) -> Option<[&str; 2]> {
         self.items
             .get(at)
             .and_then(|item| self.list.keys(&self.shared.fields, item))
     }
 
-    /// Decodes one of its jobs.
+    /// Decodes one job of the batch.
     pub fn job(&self, at: usize) -> Result<JobEnvelope, JobError> {
         decode_job(self.single(at))
     }
 
-    /// Returns the fields of the message that remains after a delivery, or `None` if every job has ended. Jobs from `unbegun` on have not
-    /// started, and those in `again` must be repeated.
+    /// Returns the list field of the message that remains after a delivery, or `None` if every job has ended. Jobs from index `unbegun` on
+    /// have not started, and the jobs in `again` must be repeated.
     /// Jobs that have not started come first, so that failing jobs do not delay them.
     pub fn rest(&self, unbegun: usize, again: &[usize]) -> Option<Map<String, Value>> {
         let items = (unbegun..self.len())
@@ -426,24 +428,24 @@ impl Batch {
 #[derive(Debug)]
 pub struct Packer {
     most: usize,
-    /// The shared fields of the waiting jobs, and the form of their list.
+    /// The shared fields of the waiting jobs, and the kind of their list.
     open: Option<(Map<String, Value>, SubjectList)>,
     items: Vec<Value>,
     seen: BTreeSet<String>,
     bytes: usize,
 }
 
-/// Result of adding a message.
+/// Result of adding a message to a `Packer`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PackResult {
-    /// The finished message of the jobs before it, if it does not join them.
+    /// The finished message of the jobs that were added before, if the added message cannot join them.
     pub ready: Option<Map<String, Value>>,
-    /// Whether the added message becomes part of the next one. If not, it must be sent by itself, after `ready`.
+    /// Whether the added message becomes part of the next batch. If not, the added message must be sent by itself, after `ready`.
     pub is_packed: bool,
 }
 
 impl Packer {
-    /// Makes batches of at most `most` primaries, and never more than 1,000.
+    /// Creates a packer that makes batches of at most `most` primaries, and never more than 1,000.
     pub fn new(most: usize) -> Self {
         Self {
             most: most.clamp(1, BATCH_KEYS),

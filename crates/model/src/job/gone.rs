@@ -1,16 +1,16 @@
-//! Fields that no job has, but that senders may expect. The error names the alternative.
+//! Fields that no job has but that senders may expect. The error for such a field names the alternative.
 
 use serde_json::{Map, Value};
 
 use super::JobError;
 
-/// Each field, and the alternative.
+/// Name of each unsupported field, and the alternative that the error names.
 const UNSUPPORTED: [(&str, &str); 1] = [(
     "keys_ref",
     "send up to 1,000 primaries per message (`evenkeel submit --pack 1000` joins single jobs), or a \"backfill\" of the whole table",
 )];
 
-/// Refuses an object with such a field.
+/// Refuses an object that has an unsupported field.
 pub(super) fn refuse(object: &Map<String, Value>) -> Result<(), JobError> {
     match UNSUPPORTED
         .into_iter()

@@ -1,11 +1,11 @@
-//! Finds out which fields a type is deserialised from. A separate list would miss one sooner or later.
+//! Finds the fields that a type is deserialised from. A separate list of names would sooner or later miss one.
 
 use std::fmt;
 
 use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// The names of a structure's fields; none for any other type.
+/// Returns the field names of a structure, or no names for any other type.
 pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     match T::deserialize(FieldNameProbe) {
         Err(FieldNames(fields)) => fields,

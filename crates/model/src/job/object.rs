@@ -1,5 +1,5 @@
-//! JSON without duplicate keys. If a key had two values, this program would use the last one, and another program perhaps the
-//! first one. A filter in front of the queue could thus be circumvented.
+//! JSON without duplicate keys. If a key had two values, this program would use the last one, and another program might use the first one.
+//! A sender could thus circumvent a filter in front of the queue.
 
 use std::fmt;
 
@@ -76,11 +76,11 @@ impl<'de> Visitor<'de> for ObjectReader {
     }
 }
 
-/// A value of an object. An empty array or object takes the place of a nested one.
+/// A value of an object. A nested array or object is replaced by an empty one.
 struct Plain(Value);
 
-/// Reads a JSON object of plain values without duplicate keys. Of nested values, only the kind is kept, which is enough to refuse them
-/// without spending memory.
+/// Reads a JSON object of plain values without duplicate keys. A nested array or object becomes an empty one, which is enough to refuse it
+/// and takes no memory.
 pub(super) struct FlatReader {
     /// Maximum number of keys.
     pub(super) most: usize,
@@ -173,7 +173,7 @@ impl<'de> Visitor<'de> for PlainReader {
 /// Refuses integers beyond 64 bits in valid JSON. A JSON reader would read them as doubles and round them.
 pub(super) fn unrounded(json: &str) -> Result<(), JobError> {
     let mut rest = json;
-    // Bytes of ASCII are never part of another UTF-8 character.
+    // A byte of ASCII is never part of another UTF-8 character, so the text can be searched bytewise.
     while let Some(at) = rest
         .bytes()
         .position(|byte| matches!(byte, b'"' | b'-' | b'0'..=b'9'))

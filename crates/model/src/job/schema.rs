@@ -16,7 +16,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// The schemas of an operation: of a single job, and of its lists.
+/// Returns the schemas of an operation: one for a single job, and one for each of its lists.
 pub(super) fn of<T: JsonSchema>(op: &str, listing: Option<Listing>) -> Vec<Value> {
     let one = single::<T>(op);
     let many = listing
@@ -26,7 +26,7 @@ pub(super) fn of<T: JsonSchema>(op: &str, listing: Option<Listing>) -> Vec<Value
     std::iter::once(one.clone()).chain(many).collect()
 }
 
-/// The schema of an operation with a list instead of the fields that it replaces.
+/// Returns the schema of an operation with a list instead of the fields that the list replaces.
 fn many(mut schema: Value, list: SubjectList) -> Value {
     let field = list.field();
     let Some(object) = schema.as_object_mut() else {
@@ -53,7 +53,7 @@ fn many(mut schema: Value, list: SubjectList) -> Value {
     schema
 }
 
-/// The schema of a single job, with the fields of every message.
+/// Returns the schema of a single job, with the fields that every message has.
 fn single<T: JsonSchema>(op: &str) -> Value {
     // Subschemas are inlined because the alternatives are embedded in a larger schema, where references to their own root would break.
     let settings = schemars::generate::SchemaSettings::draft2020_12()

@@ -1,14 +1,14 @@
 //! The fields that all jobs of a batch share.
 //!
-//! They are checked once. Each job has a copy of them, and each failed job has one in its poison message, so fields that no job reads are
-//! dropped and the rest is limited in size.
+//! The shared fields are checked once. Each job has a copy of the shared fields, and so has the poison message of each failed job. Fields
+//! that no job reads are therefore dropped, and the size of the others is limited.
 
 use serde_json::{Map, Value};
 
 use super::JobError;
 use super::batch::SubjectList;
 
-/// Fields that all operations have.
+/// Names of the fields that all operations have.
 const ENVELOPE: [&str; 4] = ["v", "op", "id", "traceparent"];
 /// Maximum bytes of the shared fields as JSON: twice the longest condition.
 const SHARED_BYTES: usize = 16 * 1024;
@@ -21,7 +21,7 @@ pub(super) struct SharedFields {
 }
 
 impl SharedFields {
-    /// Splits the fields of a message without its list. `known` are the fields of its operation.
+    /// Splits the fields of a message, without its list, into used and unknown fields. `known` are the field names of the operation.
     pub(super) fn of(list: SubjectList, known: &[&str], mut fields: Map<String, Value>) -> Self {
         fields.remove("ek");
         let is_read = |name: &str| {
@@ -37,7 +37,7 @@ impl SharedFields {
         Self { fields, unknown }
     }
 
-    /// Refuses fields that are too large. Called after validation, so that other errors are reported first.
+    /// Refuses shared fields that are too large. This check comes after validation, so that other errors are reported first.
     pub(super) fn check(&self, op: &'static str) -> Result<(), JobError> {
         let bytes = serde_json::to_vec(&self.fields).map_or(0, |json| json.len());
         if bytes <= SHARED_BYTES {
@@ -49,7 +49,7 @@ impl SharedFields {
         Err(JobError::field(op, problem))
     }
 
-    /// The message of a single job.
+    /// Returns the message of a single job.
     pub(super) fn single(&self, list: SubjectList, item: &Value) -> Map<String, Value> {
         let mut object = self.fields.clone();
         list.fill(&mut object, item);

@@ -1,9 +1,9 @@
 //! Backoff: how long a loop waits before it tries again.
 //!
-//! [`Backoff`] is configured, for jobs and storage requests. [`WaitPolicy`] is for loops of the
-//! program. Both are plain values that take randomness as a number, because the exponential policy
-//! of the crate `backoff` reads the system clock and a global random generator. That crate's
-//! drivers accept a [`WaitSequence`].
+//! Jobs and storage requests use a configured [`Backoff`]. Loops of the program use a
+//! [`WaitPolicy`]. Both types are plain values, and callers pass the random number, because the
+//! exponential policy of the crate `backoff` reads the system clock and a global random generator.
+//! The drivers of that crate accept a [`WaitSequence`].
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct Backoff {
     /// Shortest wait.
     pub min: Duration,
-    /// The wait that doubles.
+    /// The wait that is multiplied by 2^n − 1.
     pub base: Duration,
     /// Longest wait.
     pub max: Duration,
@@ -28,7 +28,7 @@ pub struct RetryPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestWaits {
     Growing(Backoff),
-    /// One wait after each attempt but the last. Unused places are zero.
+    /// One wait after each attempt except the last. Unused places are zero.
     Listed([Duration; MAX_LISTED_WAITS]),
 }
 
@@ -44,8 +44,8 @@ pub struct WaitPolicy {
     pub factor: u32,
     /// The longest wait, before jitter.
     pub max: Duration,
-    /// Largest share by which a wait is shortened or lengthened, so that loops that start together
-    /// drift apart.
+    /// Largest share by which a wait is shortened or lengthened. Jitter lets loops that start
+    /// together drift apart.
     pub jitter: f64,
 }
 
@@ -58,7 +58,7 @@ pub struct WaitSequence<U> {
 }
 
 impl Backoff {
-    /// The n-th wait (n from 1), for a random number from 0 up to 1.
+    /// The n-th wait (n from 1). `unit` is a random number from 0 up to 1.
     pub fn wait(&self, n: u32, unit: f64) -> Duration {
         let growth = 2_f64.powi(i32::try_from(n.min(62)).unwrap_or(62)) - 1.0;
         let seconds =
@@ -68,7 +68,7 @@ impl Backoff {
 }
 
 impl RetryPolicy {
-    /// Waits that grow. `attempts` includes the first.
+    /// Creates a policy of waits that grow. `attempts` includes the first attempt.
     pub const fn growing(backoff: Backoff, attempts: u32) -> Self {
         Self {
             waits: RequestWaits::Growing(backoff),
@@ -76,8 +76,8 @@ impl RetryPolicy {
         }
     }
 
-    /// A policy with one attempt more than waits: n-th wait = rand(0.8, 1.2) · listed. `None` for
-    /// more than [`MAX_LISTED_WAITS`] waits.
+    /// Creates a policy with one attempt more than waits: n-th wait = rand(0.8, 1.2) · listed.
+    /// Returns `None` for more than [`MAX_LISTED_WAITS`] waits.
     pub fn listed(waits: &[Duration]) -> Option<Self> {
         let mut places = [Duration::ZERO; MAX_LISTED_WAITS];
         places.get_mut(..waits.len())?.copy_from_slice(waits);
@@ -92,7 +92,7 @@ impl RetryPolicy {
         self.attempts
     }
 
-    /// The n-th wait (n from 1), for a random number from 0 up to 1.
+    /// The n-th wait (n from 1). `unit` is a random number from 0 up to 1.
     pub fn wait(&self, n: u32, unit: f64) -> Duration {
         match &self.waits {
             RequestWaits::Growing(backoff) => backoff.wait(n, unit),
@@ -107,7 +107,8 @@ impl RetryPolicy {
         }
     }
 
-    /// The longest wait, before the jitter of a listed one. A `Retry-After` beyond it ends the request.
+    /// The longest wait, without the jitter of listed waits. A longer `Retry-After` ends the
+    /// request.
     pub fn longest(&self) -> Duration {
         match &self.waits {
             RequestWaits::Growing(backoff) => backoff.max,
@@ -124,7 +125,7 @@ impl RetryPolicy {
 }
 
 impl WaitPolicy {
-    /// Starts with `initial` and doubles up to `max`, with 20 % jitter.
+    /// Creates a policy that starts with `initial` and doubles up to `max`, with 20 % jitter.
     pub const fn doubling(initial: Duration, max: Duration) -> Self {
         Self {
             initial,
@@ -141,13 +142,13 @@ impl WaitPolicy {
             .min(self.max)
     }
 
-    /// The n-th wait (n from 1), for a random number from 0 up to 1.
+    /// The n-th wait (n from 1). `unit` is a random number from 0 up to 1.
     pub fn wait(&self, n: u32, unit: f64) -> Duration {
         self.unjittered(n)
             .mul_f64(1.0 - self.jitter + 2.0 * self.jitter * unit)
     }
 
-    /// The waits of one loop, from random numbers from 0 up to 1.
+    /// Returns the waits of one loop. `unit` returns random numbers from 0 up to 1.
     pub const fn waits<U: Fn() -> f64>(self, unit: U) -> WaitSequence<U> {
         WaitSequence {
             policy: self,
@@ -207,8 +208,8 @@ mod tests {
 
     #[test]
     fn the_storage_clients_waits_stay_between_3_and_90_seconds() {
-        // The exponential retry of the storage client libraries, as Azure's guidance on retries
-        // lists it: a difference of 30 s, between 3 s and 90 s.
+        // Azure's guidance on retries lists these values for the exponential retry of the storage
+        // client libraries: a difference of 30 s, between 3 s and 90 s.
         let backoff = Backoff {
             min: Duration::from_secs(3),
             base: Duration::from_secs(30),

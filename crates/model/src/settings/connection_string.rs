@@ -1,8 +1,8 @@
 //! Connection strings of storage accounts, as the portal, the Azure CLI and people write them.
 //!
-//! They are not read by the client library, which supports neither development storage nor explicit
-//! endpoints and is case-sensitive. No error repeats a part of the text, because people paste
-//! secrets into the wrong place.
+//! The client library does not read these connection strings, because it supports neither
+//! development storage nor explicit endpoints and is case-sensitive. No error repeats a part of the
+//! text, because people paste secrets into the wrong place.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use url::{Host, Url};
 
 use crate::nearest::nearest;
 
-/// The supported names.
+/// The names of the supported settings.
 const NAMES: [&str; 10] = [
     "AccountName",
     "AccountKey",
@@ -24,7 +24,8 @@ const NAMES: [&str; 10] = [
     "DevelopmentStorageProxyUri",
 ];
 
-/// Names that tools write for services or replicas that are not used here. They are ignored.
+/// Names of settings that tools write for services or replicas that evenkeel does not use. These
+/// settings are ignored.
 const UNUSED: [&str; 7] = [
     "FileEndpoint",
     "DfsEndpoint",
@@ -41,26 +42,27 @@ const ENDPOINTS: [&str; 3] = ["TableEndpoint", "QueueEndpoint", "BlobEndpoint"];
 #[derive(Clone)]
 pub struct ConnectionString<'t>(BTreeMap<&'static str, &'t str>);
 
-/// Why a text is not a connection string. It contains nothing of the text.
+/// Why a text is not a connection string. The error contains nothing of the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionStringError {
-    /// A part without an equals sign.
+    /// A part has no equals sign.
     #[error(
         "part {0} of the connection string is not Name=Value; expected pairs separated by ';', such as AccountName=contoso"
     )]
     Part(usize),
-    /// An unknown name.
+    /// A part has an unknown name.
     #[error("part {part} of the connection string has an unknown name{}", .suggestion.map_or_else(String::new, |suggestion| format!("; did you mean {suggestion}?")))]
     Unknown {
-        /// Its place, from 1.
+        /// The position of the part, from 1.
         part: usize,
-        /// The name that is probably meant.
+        /// The known name that is probably meant.
         suggestion: Option<&'static str>,
     },
     /// A name is given twice.
     #[error("the connection string gives {0} twice")]
     Twice(&'static str),
-    /// Something beside `UseDevelopmentStorage=true`, which has its own account and endpoints.
+    /// The text has another setting beside `UseDevelopmentStorage=true`, which implies its own
+    /// account and endpoints.
     #[error(
         "the connection string gives {0} beside UseDevelopmentStorage=true, which has its own account and endpoints. Remove one of them"
     )]
@@ -87,7 +89,8 @@ impl<'t> ConnectionString<'t> {
             .map(str::trim)
             .enumerate();
         for (at, part) in parts.filter(|(_, part)| !part.is_empty()) {
-            // Keys are Base64 and signatures are query strings: both contain equals signs.
+            // Keys are Base64 and signatures are query strings, so the values contain equals signs
+            // too.
             let (name, value) = part
                 .split_once('=')
                 .ok_or(ConnectionStringError::Part(at + 1))?;
@@ -115,12 +118,12 @@ impl<'t> ConnectionString<'t> {
         parsed.check().map(|()| parsed)
     }
 
-    /// The value of a name.
+    /// The value of a setting.
     pub fn get(&self, name: &str) -> Option<&'t str> {
         self.0.get(name).copied()
     }
 
-    /// Whether it means the emulator, whose account and key are public.
+    /// Whether the connection string means the emulator, whose account and key are public.
     pub fn is_development(&self) -> bool {
         self.get("UseDevelopmentStorage")
             .is_some_and(|value| value.eq_ignore_ascii_case("true"))
@@ -168,8 +171,8 @@ impl<'t> ConnectionString<'t> {
 
 /// Whether the address of a service names more than an account, such as a container.
 ///
-/// Azure has the account in the host, and no path. An emulator has it in the path, and so may a
-/// proxy.
+/// Azure's addresses name the account in the host and have no path. Addresses of an emulator, and
+/// perhaps those of a proxy, name the account in the path.
 pub fn names_more_than_account(endpoint: &Url, account: Option<&str>) -> bool {
     let Some(mut path) = endpoint
         .path_segments()
@@ -193,7 +196,8 @@ pub fn names_more_than_account(endpoint: &Url, account: Option<&str>) -> bool {
     }
 }
 
-/// The name that is probably meant by an unknown one, which may be a secret and is not repeated.
+/// Returns the known name that is probably meant by an unknown one. The unknown name may be a
+/// secret and is not repeated.
 fn suggestion(name: &str) -> Option<&'static str> {
     nearest(name, NAMES).and_then(|nearest| NAMES.into_iter().find(|known| *known == nearest))
 }

@@ -13,7 +13,7 @@ use crate::KeyBytes;
 pub struct EncryptionSettings {
     /// The name of the key that wraps new data keys; `None` if no table has `encrypt`.
     pub current: Option<String>,
-    /// Keys whose secrets are configured here, as they are or wrapped.
+    /// Keys whose secrets are configured here, in plain or wrapped form.
     pub keys: BTreeMap<String, KeySource>,
     /// Vault keys that have not wrapped a key-encryption key yet.
     pub unused: BTreeMap<String, VaultKey>,
@@ -22,9 +22,10 @@ pub struct EncryptionSettings {
 /// Where a key-encryption key comes from.
 #[derive(Debug, Clone)]
 pub enum KeySource {
-    /// The secret is configured here.
+    /// The configuration contains the secret itself.
     Here(KeyBytes),
-    /// It is wrapped by a vault key, which unwraps it once per process.
+    /// The configuration contains the secret in wrapped form. A vault key unwraps the secret once
+    /// per process.
     Wrapped {
         /// The vault key.
         by: VaultKey,
@@ -43,9 +44,9 @@ pub const VAULT_DOMAINS: [&str; 3] = [
 /// A key of an Azure Key Vault.
 #[derive(Debug, Clone)]
 pub struct VaultKey {
-    /// Its address without a version: `https://contoso.vault.azure.net/keys/evenkeel`.
+    /// The address of the key without a version: `https://contoso.vault.azure.net/keys/evenkeel`.
     pub address: Url,
-    /// The identity that may wrap and unwrap with it.
+    /// The identity that may wrap and unwrap with the key.
     pub identity: Arc<Identity>,
 }
 
@@ -59,7 +60,7 @@ pub struct WrappedText {
 }
 
 impl EncryptionSettings {
-    /// The current key, if it is declared without its secret.
+    /// The name of the current key, if the key is declared without its secret.
     pub fn missing(&self) -> Option<&str> {
         self.current
             .as_deref()
@@ -68,7 +69,7 @@ impl EncryptionSettings {
 }
 
 impl WrappedText {
-    /// Parses it.
+    /// Parses a text of the form `VERSION.BASE64URL`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let word = |text: &str| {
             !text.is_empty()

@@ -1,4 +1,4 @@
-//! `[http]`: the address, and the tokens with their rights.
+//! `[http]`: the address of the server, and the tokens with their rights.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -7,10 +7,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::ConfiguredSecret;
 
-/// Minimum length of a token in characters: it must withstand years of guessing over the network.
+/// Minimum length of a token in characters. A token must withstand years of guessing over the
+/// network.
 const TOKEN_CHARACTERS: usize = 16;
-/// Minimum number of different characters in a token. Of random tokens of 16 hexadecimal digits,
-/// fewer than one in ten thousand has fewer.
+/// Minimum number of different characters in a token. Fewer than one in ten thousand random tokens
+/// of 16 hexadecimal digits have fewer different characters.
 const DIFFERENT_CHARACTERS: usize = 6;
 /// Minimum number of characters that remain in a token when well-known words are removed.
 const OTHER_CHARACTERS: usize = 8;
@@ -36,12 +37,12 @@ pub struct HttpSettings {
     pub listen: SocketAddr,
     /// The accepted tokens, each with its own name.
     pub tokens: Vec<HttpToken>,
-    /// Whether programs on this machine can read without a token on loopback, contents of entities
-    /// included. On any other address a token is always required.
+    /// Whether programs on this machine can read without a token on a loopback address. The
+    /// contents of entities are included. On any other address a token is always required.
     pub open_reads: bool,
 }
 
-/// A token, its holder and their rights.
+/// A token, the name of its holder, and the rights of the holder.
 #[derive(Debug, Clone)]
 pub struct HttpToken {
     /// Name of the holder, in audit lines.
@@ -50,7 +51,8 @@ pub struct HttpToken {
     pub secret: ConfiguredSecret,
     /// Its role.
     pub role: HttpRole,
-    /// Whether it sees contents of entities: their properties, and the bodies of poison messages.
+    /// Whether the holder sees contents of entities: their properties, and the bodies of poison
+    /// messages.
     pub contents: bool,
 }
 
@@ -73,7 +75,7 @@ impl HttpSettings {
         }
     }
 
-    /// The first token that may change something.
+    /// The secret of the first token that may change something.
     pub fn operator(&self) -> Option<&SecretString> {
         self.tokens
             .iter()
@@ -83,7 +85,7 @@ impl HttpSettings {
 }
 
 impl HttpToken {
-    /// The reason to refuse a token that can be guessed. A token that a person invented is
+    /// Returns the reason to refuse a token that can be guessed. A token that a person invented is
     /// recognized only if it is short, repetitive, or made of well-known words.
     pub fn refusal(text: &SecretString) -> Option<String> {
         let text = text.expose_secret();

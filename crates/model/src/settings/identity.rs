@@ -9,45 +9,47 @@ use url::Url;
 /// How to sign in to Entra ID.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Tried in this order until one gives a token. From then on only that one is used.
+    /// The credentials are tried in this order until one gives a token. From then on only that
+    /// credential is used.
     pub credentials: Vec<EntraCredential>,
     /// Credentials that `credential = "auto"` ruled out, each with its reason.
     pub ruled_out: Vec<String>,
-    /// Where tokens are requested. If absent, at the authority of the endpoints' cloud.
+    /// Where tokens are requested; the authority of the endpoints' cloud if absent.
     pub authority: Option<Url>,
 }
 
 /// An application of Entra ID (a service principal).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Application {
-    /// The id or domain of its tenant.
+    /// The id or domain of the application's tenant.
     pub tenant: String,
-    /// Its client id.
+    /// The client id of the application.
     pub client: String,
 }
 
 /// A source of tokens.
 #[derive(Debug, Clone)]
 pub enum EntraCredential {
-    /// An application by its secret.
+    /// An application that signs in with its secret.
     ClientSecret {
         /// The application.
         application: Application,
         /// The secret's value.
         secret: SecretString,
     },
-    /// An application by its certificate.
+    /// An application that signs in with its certificate.
     ClientCertificate {
         /// The application.
         application: Application,
         /// A PEM file with the certificate and its private key, read at every token request.
         certificate: PathBuf,
     },
-    /// An application by a token of another issuer that it trusts: workload identity of Kubernetes.
+    /// An application that signs in with a token of another issuer that it trusts: workload
+    /// identity of Kubernetes.
     WorkloadIdentity {
         /// The application.
         application: Application,
-        /// The file with that token, read at every token request.
+        /// The file with the issuer's token, read at every token request.
         token: PathBuf,
     },
     /// The identity of the machine: of a virtual machine, App Service or Container Apps.

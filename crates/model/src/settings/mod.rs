@@ -1,7 +1,7 @@
 //! The configuration, as values that cannot be invalid.
 //!
 //! `config` reads files, the environment and flags into these values, and the rest of the program
-//! sees only them. There is no I/O here, no text format, and no secret in `Debug`.
+//! sees only the values. There is no I/O here, no text format, and no secret in `Debug`.
 
 mod backoff;
 pub mod connection_string;
@@ -101,12 +101,12 @@ pub struct AccountSettings {
 pub struct SinkSettings {
     /// The name that the catalog uses.
     pub name: AccountName,
-    /// Its kind.
+    /// The kind of the sink.
     pub kind: SinkKind,
 }
 
-/// The kinds of sinks. Each has a variant here, a reader in `config/sinks`, and a line where the
-/// program opens it.
+/// The kinds of sinks. Each kind has a variant here, a reader in `config/sinks`, and a line in the
+/// code that opens sinks.
 #[derive(Debug, Clone)]
 pub enum SinkKind {
     /// Azure AI Search.
@@ -122,7 +122,7 @@ pub enum SinkKind {
 pub struct SearchSettings {
     /// The address of the service, such as `https://contoso.search.windows.net`.
     pub endpoint: Url,
-    /// How to sign in to it.
+    /// How to sign in to the service.
     pub auth: SinkAuth,
 }
 
@@ -170,7 +170,7 @@ pub enum SqlTls {
 /// How to sign in to a search service.
 #[derive(Debug, Clone)]
 pub enum SinkAuth {
-    /// One of its admin keys.
+    /// One of the service's admin keys.
     Key(ConfiguredSecret),
     /// An identity of Entra ID.
     Entra(Arc<Identity>),
@@ -233,8 +233,8 @@ pub struct Endpoints {
     pub blob: Option<String>,
 }
 
-/// Default memory limit of all jobs in flight. A process that is limited to 256 MiB stays within
-/// that, including the program's own 30 MiB. The example deployment allows 512 MiB.
+/// Default memory limit of all jobs in flight. A process with a limit of 256 MiB stays within this
+/// limit, including the program's own 30 MiB. The example deployment allows 512 MiB.
 pub const DEFAULT_MEMORY: u64 = 128 << 20;
 
 /// `[worker]`
@@ -247,11 +247,11 @@ pub struct WorkerSettings {
     pub max_dequeue_count: u32,
     /// How long a failed job waits before its next attempt.
     pub retry_delay: Backoff,
-    /// A run that takes longer is cancelled and released.
+    /// Maximum duration of a run. A run that takes longer is cancelled and released.
     pub job_timeout: Duration,
-    /// Time from a disturbed pass until the items that it dropped are checked again. At least
-    /// `job_timeout` + 15 minutes, because the service accepts a request for 15 minutes after it
-    /// was signed.
+    /// Time from a disturbed pass until the items that the pass dropped are checked again. At least
+    /// `job_timeout` + 15 minutes, because the service accepts a request for 15 minutes after the
+    /// request was signed.
     pub recheck_after: Duration,
     /// A message is poisoned when its job has failed for this long since its first transient
     /// failure, and at least `max_dequeue_count` times.
@@ -303,16 +303,16 @@ impl Default for WorkerSettings {
 /// The interval at which an empty queue is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PollInterval {
-    /// Right after work.
+    /// The interval right after work.
     pub min: Duration,
-    /// After long idleness.
+    /// The interval after a long time without work.
     pub max: Duration,
 }
 
 /// Idle recheck queues are polled this many times less often.
 pub const RECHECK_POLL_FACTOR: u32 = 8;
-/// This is less than 30 seconds: when a queue has not answered for that long, a failed request
-/// makes a worker unready.
+/// Maximum poll interval of recheck queues. The value is less than 30 seconds, because a failed
+/// request makes a worker unready when a queue has not answered for that long.
 const RECHECK_POLL_MAX: Duration = Duration::from_secs(20);
 
 /// `[[queues]]`
@@ -320,21 +320,21 @@ const RECHECK_POLL_MAX: Duration = Duration::from_secs(20);
 pub struct QueueSettings {
     /// The queue's name. Its poison queue is `<name>-poison`, its recheck queue `<name>-recheck`.
     pub name: QueueName,
-    /// The account it lies in.
+    /// The account of the queue.
     pub account: AccountName,
-    /// Jobs in flight from this queue.
+    /// The number of jobs in flight from this queue.
     pub concurrency: Concurrency,
-    /// How many queues share the work: 1 for the queue itself, otherwise `<name>-00` and so on, at
-    /// most 100.
+    /// The number of queues that share the work: 1 for the queue itself, otherwise that of
+    /// `<name>-00` and so on, at most 100.
     pub shards: u32,
-    /// Limits of its jobs.
+    /// Limits on the jobs of this queue.
     pub allowed: JobAllowance,
 }
 
 /// How many jobs of a queue may be in flight in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concurrency {
-    /// As many as increase the throughput.
+    /// As many jobs as increase the throughput.
     Auto,
     /// A fixed number.
     Fixed(usize),
@@ -358,7 +358,7 @@ impl std::fmt::Display for Concurrency {
 /// `[migrate]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct MigrateSettings {
-    /// Whether `run` applies pending migrations itself if they only add and remove nothing.
+    /// Whether `run` itself applies pending migrations if the migrations only add and remove nothing.
     pub auto: bool,
     /// The owner of the recorded views. Views of other owners are never retired.
     pub owner: CatalogOwner,
@@ -395,11 +395,11 @@ impl Default for LogSettings {
 /// `[traces]`
 #[derive(Debug, Clone)]
 pub struct TraceSettings {
-    /// Where spans are sent; nowhere if absent.
+    /// The endpoint to which spans are sent; absent to send none.
     pub endpoint: Option<String>,
-    /// Headers for it, as `name=value,…`. They may contain a secret.
+    /// Headers for the endpoint, as `name=value,…`. The headers may contain a secret.
     pub headers: Option<SecretString>,
-    /// How many of 100 traces that begin here are sent.
+    /// The percentage of traces beginning in this process that are sent.
     pub sample_percent: u32,
 }
 
@@ -418,7 +418,7 @@ impl Default for TraceSettings {
 pub struct PaceSettings {
     /// Which accounts are paced.
     pub accounts: PacedAccounts,
-    /// Their ceilings.
+    /// The rate ceilings of each account.
     pub ceilings: PaceCeilings,
 }
 
@@ -437,9 +437,9 @@ pub enum PacedAccounts {
     /// Accounts at Azure's own endpoints, to which the published ceilings apply, but no emulator
     /// and no embedded store.
     Azure,
-    /// All.
+    /// All accounts are paced.
     All,
-    /// None.
+    /// No account is paced.
     None,
 }
 
@@ -470,8 +470,8 @@ impl PaceCeilings {
 }
 
 impl PollInterval {
-    /// The interval for queues whose messages are late by design and have no waiting caller. Such
-    /// queues are polled an eighth as often.
+    /// Returns the interval for queues whose messages are late by design and have no waiting
+    /// caller. The longest interval becomes eight times as long, but at most 20 s.
     #[must_use]
     pub fn for_rechecks(self) -> Self {
         Self {
@@ -486,7 +486,8 @@ impl PollInterval {
 }
 
 impl QueueSettings {
-    /// One queue of the account `main` that carries every operation, one job at a time.
+    /// The settings of a queue of the account `main` that carries every operation, one job at a
+    /// time.
     pub fn plain(name: QueueName) -> Self {
         Self {
             name,
@@ -497,12 +498,12 @@ impl QueueSettings {
         }
     }
 
-    /// Whether it may carry an operation.
+    /// Whether the queue may carry an operation.
     pub fn allows_op(&self, op: &str) -> bool {
         self.allowed.refuses_op(op).is_none()
     }
 
-    /// Whether its jobs may be about these tables.
+    /// Whether jobs of the queue may be about these tables.
     pub fn allows_tables<'t>(&self, tables: impl IntoIterator<Item = &'t TableName>) -> bool {
         self.allowed
             .tables
@@ -525,13 +526,14 @@ impl QueueSettings {
         }
     }
 
-    /// How many queues are polled at the slowest pace while they are empty: the shards, and an
-    /// eighth of the recheck queue.
+    /// The number of queue polls per longest interval while all queues are empty: one for each
+    /// shard, and an eighth for the recheck queue.
     pub fn idle_polls(&self) -> f64 {
         f64::from(self.shards.max(1)) + 1.0 / f64::from(RECHECK_POLL_FACTOR)
     }
 
-    /// The queues with this queue's jobs: itself, or its shards `<name>-00`, `<name>-01`, …
+    /// The queues with this queue's jobs: the queue itself, or its shards `<name>-00`, `<name>-01`,
+    /// …
     pub fn shard_names(&self) -> Vec<QueueName> {
         if self.shards <= 1 {
             return vec![self.name.clone()];

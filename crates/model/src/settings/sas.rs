@@ -10,13 +10,13 @@ use crate::{AccountName, BlobName, ContainerName, Key, QueueName, TableName, Vie
 /// `[sas.NAME]`: what a shared access signature of this name may allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SasGrant {
-    /// Its name.
+    /// The name of the grant.
     pub name: ViewName,
     /// The account whose key signs.
     pub account: AccountName,
     /// The target.
     pub target: SasTarget,
-    /// Letters of the service, in the order that it requires, such as `raud`.
+    /// Letters of the permissions, in the order that the service requires, such as `raud`.
     pub permissions: String,
     /// Maximum validity.
     pub valid: Duration,
@@ -33,7 +33,8 @@ pub enum SasTarget {
     Queue(QueueName),
 }
 
-/// Rows that a signature allows, both ends included. Without bounds, the whole table.
+/// Rows that a signature allows, both ends included. Without bounds, a signature allows the whole
+/// table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SasRows {
     /// The only PartitionKey.
@@ -51,7 +52,7 @@ pub struct SasRequest {
     pub rows: SasRows,
     /// One blob of the container.
     pub blob: Option<BlobName>,
-    /// The validity, if shorter.
+    /// The requested validity, if it is shorter than that of the grant.
     pub valid: Option<Duration>,
 }
 
@@ -62,29 +63,29 @@ pub struct IssuedSas {
     pub url: String,
     /// The query string, without the question mark.
     pub token: SecretString,
-    /// When it ends.
+    /// When the signature expires.
     pub expires: Timestamp,
 }
 
 /// Why a grant does not allow a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SasRefusal {
-    /// It asks for more than is declared.
+    /// The request exceeds what is declared.
     #[error("{0} exceeds what [sas.{1}] allows")]
     Beyond(&'static str, ViewName),
-    /// A part that the target does not have.
+    /// The request names a part that the target does not have.
     #[error("{0} does not apply to the target of [sas.{1}]")]
     Meaningless(&'static str, ViewName),
-    /// Rows without a partition.
+    /// The request names a range of rows without a partition.
     #[error("a range of rows needs a partition. Give it with --pk")]
     Partition,
-    /// A range that holds no row.
+    /// The range of rows contains no row.
     #[error("the range of rows ends before it begins")]
     Empty,
 }
 
 impl SasGrant {
-    /// The part of this grant that a request asks for.
+    /// Returns the part of this grant that a request asks for.
     pub fn narrowed(&self, request: &SasRequest) -> Result<Self, SasRefusal> {
         let beyond = |part| SasRefusal::Beyond(part, self.name.clone());
         let meaningless = |part| Err(SasRefusal::Meaningless(part, self.name.clone()));
@@ -191,16 +192,16 @@ impl SasRows {
     }
 }
 
-/// Whether a table sorts one key before another. It compares UTF-16 code units, in which characters
+/// Whether a table sorts one key before another. A table compares UTF-16 code units, so characters
 /// beyond U+FFFF come before U+E000.
 pub fn sorts_before(one: &Key, other: &Key) -> bool {
     key::service_order(one.as_str(), other.as_str()).is_lt()
 }
 
-/// The requested part is not the declared one.
+/// The requested part differs from the declared part.
 struct Mismatch;
 
-/// The declared part, or the requested one if none is declared.
+/// Returns the declared part, or the requested part if none is declared.
 fn only<T: Clone + PartialEq>(
     declared: Option<&T>,
     wanted: Option<&T>,

@@ -15,21 +15,21 @@ pub struct ConfiguredSecret {
     pub text: SecretString,
     /// The key of the configuration, such as `key_file`, for logs.
     pub setting: &'static str,
-    /// The file that it comes from, if any.
+    /// The file that contains the secret, if any.
     pub file: Option<SecretFile>,
 }
 
 /// A file with a secret.
 #[derive(Debug, Clone)]
 pub struct SecretFile {
-    /// Its path.
+    /// The path of the file.
     pub path: PathBuf,
-    /// How it is read, at startup and later.
+    /// How the file is read, at startup and later.
     pub read: ReadSecret,
 }
 
 impl ConfiguredSecret {
-    /// A secret without a file.
+    /// Creates a secret without a file.
     pub const fn fixed(setting: &'static str, text: SecretString) -> Self {
         Self {
             text,
@@ -38,8 +38,8 @@ impl ConfiguredSecret {
         }
     }
 
-    /// The secret as it is in its file now, or as it was configured. The error names the file and
-    /// the reason.
+    /// Returns the secret that its file contains now, or the configured secret if there is no file.
+    /// The error names the file and the reason.
     pub fn current(&self) -> Result<SecretString, String> {
         self.file
             .as_ref()

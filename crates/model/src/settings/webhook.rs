@@ -19,7 +19,7 @@ const PREFIX: &str = "whsec_";
 pub struct WebhookSettings {
     /// Where events are sent.
     pub url: Url,
-    /// The key that they are signed with.
+    /// The key that signs the events.
     pub secret: ConfiguredSecret,
     /// How long the receiver may take to answer.
     pub timeout: Duration,
@@ -30,14 +30,14 @@ impl WebhookSettings {
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 }
 
-/// A secret is not a key. The message never repeats it.
+/// The configured secret is not a key. The message never repeats the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected whsec_ and the Base64 of 24 to 64 random bytes, as `echo whsec_$(openssl rand -base64 32)` prints them"
 )]
 pub struct WebhookKeyError;
 
-/// The bytes of a key of the form `whsec_` and Base64.
+/// Decodes a key of the form `whsec_` and Base64 into its bytes.
 pub fn webhook_key(secret: &SecretString) -> Result<SecretBox<Vec<u8>>, WebhookKeyError> {
     let text = secret
         .expose_secret()

@@ -6,7 +6,8 @@
 //!   [["Sales","000412"],"EVT7Qj0xN1U"]
 //! ```
 //!
-//! A list is read and written as a whole. Its lines stay in their text form, because parsed members take several times the memory.
+//! A list is read and written as a whole. The lines of a list stay in their text form, because parsed members take several times the
+//! memory.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +49,7 @@ struct Head {
 }
 
 impl BlobList {
-    /// A list without members.
+    /// Creates a list without members.
     pub const fn new(view: ViewName, source: TableName) -> Self {
         Self {
             view,
@@ -99,7 +100,7 @@ impl BlobList {
         Ok(list)
     }
 
-    /// The content of the blob.
+    /// Returns the content of the blob.
     pub fn render(&self) -> Vec<u8> {
         let head = Head {
             version: VERSION,
@@ -129,14 +130,14 @@ impl BlobList {
         self.count
     }
 
-    /// All members with their tokens.
+    /// Returns all members with their tokens.
     pub fn to_list(&self) -> List {
         List {
             members: self.members().collect(),
         }
     }
 
-    /// Of the given members, those in the list, with their tokens.
+    /// Returns those of the given members that are in the list, with their tokens.
     pub fn only(&self, members: &BTreeSet<&Member>) -> List {
         List {
             members: self
@@ -147,7 +148,7 @@ impl BlobList {
     }
 
     fn members(&self) -> impl Iterator<Item = (Member, ETag)> {
-        // All lines were checked by `parse`.
+        // `parse` has checked all lines.
         self.lines
             .split_inclusive(|byte| *byte == b'\n')
             .filter_map(|line| read(line).ok())
@@ -167,7 +168,7 @@ impl BlobList {
             if change.address.view == self.view {
                 apply(&mut after, change)
             } else if change.write.token().is_none() {
-                // In another view's list, members to drop are absent, and members to put cannot be written.
+                // The list belongs to another view, so members to drop are absent, and members to put cannot be written.
                 ChangeOutcome::Done
             } else {
                 ChangeOutcome::Lost
@@ -178,7 +179,7 @@ impl BlobList {
         (changed, ended)
     }
 
-    /// The list with the members of `concerned` replaced by `replaced`.
+    /// Returns the list in which the members of `replaced` take the place of the members of `concerned`.
     fn with(&self, concerned: &BTreeSet<&Member>, replaced: &List) -> Self {
         let mut lines = Vec::with_capacity(self.lines.len() + LINE_BYTES);
         let (mut count, mut new) = (0, replaced.members.iter().peekable());

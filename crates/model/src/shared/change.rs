@@ -17,19 +17,18 @@ pub struct PartChange {
     pub address: ItemAddress,
     /// The write.
     pub write: Edit,
-    /// The owner and the values, if the part is a set of properties. For every other part, the address contains all of its
-    /// content.
+    /// The owner and the values, if the part is a set of properties. The address of any other part contains all of its content.
     pub properties: Option<PropertyChange>,
 }
 
 /// Properties that a change sets or removes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PropertyChange {
-    /// Their owner.
+    /// The owner of the properties.
     pub primary: Primary,
-    /// The former owner, if the properties are taken over from it.
+    /// The former owner, if the new owner takes the properties over.
     pub evicts: Option<Primary>,
-    /// Their values; empty if they are removed.
+    /// The values of the properties; empty if the change removes the properties.
     pub values: BTreeMap<String, EdmValue>,
 }
 
@@ -47,7 +46,7 @@ pub enum Edit {
     Put {
         /// The token that the part must have; `None` if the part must be absent.
         over: Option<ETag>,
-        /// Its new token.
+        /// The new token of the part.
         token: ETag,
     },
     /// Removes the part if it has this token. The change also succeeds if the part is absent.
@@ -69,7 +68,7 @@ impl Edit {
 pub enum ChangeOutcome {
     /// The part is as requested.
     Done,
-    /// The part has another token, or its presence is not as expected. It must be read again.
+    /// The part has another token, or its presence is not as expected. The part must be read again.
     Lost,
 }
 
@@ -84,7 +83,7 @@ pub enum DocumentUpdate {
     Deleted,
 }
 
-/// Returns the content at a part's site.
+/// Returns what a document has at the address of a part.
 pub fn find(
     address: &ItemAddress,
     entity: Option<&Entity>,
@@ -121,8 +120,8 @@ fn find_properties(
     }))
 }
 
-/// Whether the count or a figure of a view's list in a row does not match its members. Another program has then overwritten the row,
-/// although every member has its token.
+/// Whether the count or a figure in the row of a view's list does not match the members of the list. Another program has then overwritten
+/// the row, although every member has its token.
 pub fn is_outdated_list(
     catalog: &Catalog,
     site: &Site,
@@ -140,7 +139,7 @@ pub fn is_outdated_list(
     ))
 }
 
-/// Applies changes to a document one after the other. Returns its new state and the outcomes, in order.
+/// Applies changes to a document one after the other. Returns the new state of the document, and the outcomes in the order of the changes.
 pub fn change(
     catalog: &Catalog,
     site: &Site,
@@ -186,7 +185,7 @@ fn change_list(
     let mut list = match current {
         None => List::default(),
         Some(entity) if list::is_list_of(view, entity) => List::read(site, entity)?,
-        // In another owner's row, members to drop are absent, and members to put cannot be written.
+        // The row belongs to another owner, so members to drop are absent, and members to put cannot be written.
         Some(_) => {
             let drops = changes
                 .iter()
@@ -210,7 +209,7 @@ fn change_list(
     Ok(())
 }
 
-/// The entity with a list.
+/// Returns the entity with the list written to it.
 fn written(
     catalog: &Catalog,
     site: &Site,
@@ -236,7 +235,7 @@ fn change_properties(
 ) -> Result<ChangeOutcome, UnreadableDocument> {
     let view = &change.address.view;
     let Some(entity) = entity else {
-        // Without an entity, properties to drop are absent, and properties to put cannot be written.
+        // There is no entity, so properties to drop are absent, and properties to put cannot be written.
         return Ok(if matches!(change.write, Edit::Drop(_)) {
             ChangeOutcome::Done
         } else {
@@ -246,7 +245,7 @@ fn change_properties(
     let there = OwnedProperties::read(site, entity, view)?;
     let token = there.as_ref().map(|owned| &owned.token);
     match (&change.write, &change.properties) {
-        // The row is a copy, which its view rewrites as a whole: the properties would be lost.
+        // The row is a copy. Its view rewrites copies as a whole, so the properties would be lost.
         (Edit::Put { .. }, _) if there.is_none() && Owner::of(entity).is_some() => {
             Ok(ChangeOutcome::Lost)
         }

@@ -7,28 +7,28 @@ use crate::claim::Claim;
 use crate::job::Primary;
 use crate::{ETag, Entity, EntityKey, Member, Site, ViewName, odata};
 
-/// An entity with the claims on it applied.
+/// An entity to which the claims on it are applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverlaidEntity {
     /// The entity with its new properties and a new token.
     pub entity: Entity,
-    /// Whether it differs from the stored entity, apart from the token.
+    /// Whether the new entity differs from the stored one, apart from the token.
     pub differs: bool,
-    /// The key of the entity whose claim applies.
+    /// The key of the entity whose claim applies; `None` if no claim applies.
     pub of: Option<EntityKey>,
-    /// The other claimants, whose claims do not apply.
+    /// The other entities with claims on this entity. Their claims do not apply.
     pub others: Vec<EntityKey>,
 }
 
-/// Parses the claims of a list.
+/// Parses the members of a list as claims.
 pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, UnreadableDocument> {
     let read =
         |member| Claim::of(member).map_err(|error| UnreadableDocument::of(site.clone(), &error));
     members.iter().map(read).collect()
 }
 
-/// Applies the claims on an entity, for a view with this source. If several cover it, the current owner keeps it, or else the claimant with
-/// the smallest key gets it.
+/// Applies the claims of a view with this source to an entity. If several claims cover the entity, the claim of its current owner applies,
+/// or else the claim of the owner with the smallest key.
 pub fn receive(
     site: &Site,
     entity: &Entity,
@@ -52,7 +52,7 @@ pub fn receive(
     others.retain(|one| chosen.is_some_and(|chosen| chosen.one != *one));
     let mut becomes = entity.clone();
     let Some(claim) = chosen else {
-        // Properties that an earlier definition of the view set for another reason are not removed here.
+        // Only properties that a claim set are removed here. An earlier definition of the view may have set properties without a claim.
         let gone = had.filter(|had| had.by_claim);
         if let Some(had) = &gone {
             had.remove(site, &mut becomes, view)?;

@@ -2,7 +2,7 @@
 //!
 //! | property | content |
 //! |---|---|
-//! | as the view names it, then `…_1`, `…_2` | JSON arrays of members, each complete |
+//! | property named by the view, then `…_1`, `…_2` | JSON arrays of members, each complete |
 //! | `ek_tokens`, then `ek_tokens_1` | JSON arrays of tokens, in the order of the members |
 //! | `ek_count` | number of members |
 //! | `ek_list` | name of the property with the members |
@@ -29,11 +29,11 @@ const MEASURES: &str = "ek_figures";
 /// The members of a list and their tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct List {
-    /// The tokens by member, in order.
+    /// The token of each member, in the order of the members.
     pub members: BTreeMap<Member, ETag>,
 }
 
-/// Whether a row is a list of this view, and not a copy that the view made when it was of another kind.
+/// Whether a row is a list of this view, and not a copy that the view made before its kind changed.
 pub fn is_list_of(view: &ViewName, entity: &Entity) -> bool {
     entity.text(VIEW_PROPERTY) == Some(view.as_str()) && Owner::of(entity).is_none()
 }
@@ -59,7 +59,7 @@ pub fn members(
     })
 }
 
-/// What a list is made of.
+/// The properties of an entity that make up a list, and the source of the list.
 pub(super) struct Description {
     /// The table of the primaries.
     pub(super) source: TableName,
@@ -70,7 +70,7 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// The description by a view; `None` if the view makes no lists.
+    /// Returns the description that a view defines, or `None` if the view makes no lists.
     pub(super) fn of(view: &View) -> Option<Self> {
         let source = view.source.table.clone();
         let (property, measures) = match view.form() {
@@ -96,7 +96,7 @@ impl Description {
         })
     }
 
-    /// The description by the catalog. If the view is gone, that in the list itself.
+    /// Returns the description from the catalog, or the description in the list itself if the view is gone.
     pub(super) fn for_list(
         catalog: &Catalog,
         site: &Site,
@@ -113,7 +113,7 @@ impl Description {
         })
     }
 
-    /// The description in the list itself.
+    /// Reads the description in the list itself.
     pub(super) fn read(entity: &Entity) -> Option<Self> {
         let [source]: [TableName; 1] = serde_json::from_str(entity.text(SOURCE_PROPERTY)?).ok()?;
         let measures: BTreeMap<String, String> = match entity.text(MEASURES) {
@@ -173,7 +173,7 @@ impl List {
         })
     }
 
-    /// An entity with its list in one piece: the whole array in one property, whatever its length, and without tokens.
+    /// Returns the entity with its list in one piece: one property has the whole array, whatever its length, and there are no tokens.
     #[must_use]
     pub fn join(&self, mut entity: Entity) -> Entity {
         let property = entity.text(LIST).unwrap_or(MEMBERS).to_owned();
@@ -186,7 +186,7 @@ impl List {
         entity
     }
 
-    /// Writes the list to an entity and replaces the list there. Other properties stay.
+    /// Writes the list to an entity and replaces the list that the entity had. Other properties stay.
     pub(super) fn write(
         &self,
         mut entity: Entity,
@@ -222,7 +222,7 @@ impl List {
             self.members.keys(),
         );
         pieces::write(&mut entity.properties, TOKENS, self.members.values());
-        // A list never has more than 2^63 members.
+        // A list never has more than 2^63 members, so the conversion cannot fail.
         entity
             .with(COUNT, i64::try_from(self.members.len()).unwrap_or(i64::MAX))
             .with(LIST, description.property.as_str())

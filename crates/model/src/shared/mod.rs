@@ -1,9 +1,9 @@
 //! Shared documents: entities made of parts of many primaries, as values.
 //!
-//! A part (a member of a list or of a group, or properties that a view sets on another owner's entity) has no ETag of its own. It carries a
-//! *token* in the document, new with every write of the part, and each change of a part names the token that it expects. The token of
-//! properties also contains a digest of their values. The document itself is changed by read-modify-write under its ETag, with many changes
-//! in one write.
+//! A part (a member of a list or of a group, or properties that a view sets on another owner's entity) has no ETag of its own. A part
+//! carries a *token* in the document instead. Each write of the part creates a new token, and each change of a part names the token that it
+//! expects. The token of properties also contains a digest of their values. The document itself is changed by read-modify-write under its
+//! ETag, with many changes in one write.
 //!
 //! ```text
 //!   entity ──▶ find(part)             nothing, this part at its token, or another owner's row
@@ -13,8 +13,9 @@
 //! A list is in a row, or in a blob of its own ([`BlobList`]) if its view has `store = "blob"`. A member that does not fit is refused
 //! ([`ListFull`]).
 //!
-//! An unreadable document is [`UnreadableDocument`], an error that names the problem. It is never guessed at and never overwritten. Documents
-//! describe themselves, so that parts of a removed view can still be dropped.
+//! For an unreadable document, functions return the error [`UnreadableDocument`], which names the problem. The content of such a document
+//! is never guessed, and the document is never overwritten. Documents describe themselves, so that parts of a removed view can still be
+//! dropped.
 
 mod blob_list;
 mod change;
@@ -47,7 +48,7 @@ pub enum UnreadableDocument {
         remedy(.site)
     )]
     Edited {
-        /// Its site.
+        /// The site of the document.
         site: Site,
         /// The problem.
         problem: String,
@@ -55,7 +56,7 @@ pub enum UnreadableDocument {
     /// A part has an unknown format version.
     #[error("{site} has another format version: {problem}. It stays unchanged")]
     Version {
-        /// Its site.
+        /// The site of the document.
         site: Site,
         /// The part, its version and the remedy.
         problem: String,
@@ -110,14 +111,14 @@ impl ListFull {
 /// The content at a part's site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SiteContent {
-    /// Nothing.
+    /// The part does not exist.
     Absent,
     /// The member, with this token.
     Part(ETag),
-    /// The properties of this view, with their owner and their token.
+    /// The properties of this view, with the owner and the token of the properties.
     Owned(Primary, ETag),
-    /// No entity on which properties could be set.
+    /// There is no entity on which properties could be set.
     NoEntity,
-    /// Another view's row, or one that evenkeel did not write.
+    /// The row belongs to another view, or evenkeel did not write it.
     Foreign,
 }

@@ -1,4 +1,4 @@
-//! Long JSON arrays over several properties, each of which is a complete array.
+//! Long JSON arrays, stored as several properties. Each property is a complete array.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 
 use crate::EdmValue;
 
-/// UTF-16 units of one piece. A string property may have 32,768.
+/// Maximum UTF-16 units of one piece. A string property may have 32,768.
 const PIECE_UNITS: usize = 32_000;
 
-/// The property of a piece: `Employees`, `Employees_1`, …
+/// Returns the name of the property with a piece: `Employees`, `Employees_1`, …
 fn name(property: &str, index: usize) -> String {
     if index == 0 {
         property.to_owned()
@@ -50,7 +50,7 @@ pub(super) fn write<T: Serialize>(
     properties.insert(name(property, index), EdmValue::String(piece));
 }
 
-/// Reads such a list. The error describes the problem.
+/// Reads a list that `write` has written. The error describes the problem.
 pub(super) fn read<T: DeserializeOwned>(
     properties: &BTreeMap<String, EdmValue>,
     property: &str,

@@ -1,7 +1,7 @@
 //! Properties that a view sets on another owner's entity, and the record of their owner.
 //!
-//! `ek_owner_<view>` = `{"v": 1, "source": {"table": …, "pk": …, "rk": …}, "token": …, "set": [names]}`. It names the properties that were
-//! set, so that they can be removed under any later definition of the view.
+//! `ek_owner_<view>` = `{"v": 1, "source": {"table": …, "pk": …, "rk": …}, "token": …, "set": [names]}`. The field `set` names the
+//! properties that were set, so that they can be removed under any later definition of the view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ use crate::{ETag, EdmValue, Entity, Site, ViewName};
 /// Properties that a view has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedProperties {
-    /// The primary that they come from.
+    /// The primary that the properties come from.
     pub primary: Primary,
-    /// Their token.
+    /// The token of the properties.
     pub token: ETag,
-    /// Their names.
+    /// The names of the properties.
     pub names: Vec<String>,
-    /// Whether they come from a claim on a range of entities. No footprint lists them then.
+    /// Whether the properties come from a claim on a range of entities. No footprint lists such properties.
     pub by_claim: bool,
 }
 
@@ -41,7 +41,7 @@ struct Wire {
     by_claim: bool,
 }
 
-/// The name of the property with the owner of the properties that a view sets.
+/// Returns the name of the property that records the owner of the properties that a view sets.
 pub fn owner_property(view: &ViewName) -> String {
     format!("{OWNER_PREFIX}{view}")
 }
@@ -80,7 +80,7 @@ impl OwnedProperties {
         }))
     }
 
-    /// Their values on the entity, by name.
+    /// Returns the values of the properties on the entity, by name.
     pub fn values(&self, entity: &Entity) -> BTreeMap<String, EdmValue> {
         self.names
             .iter()
@@ -120,7 +120,7 @@ impl OwnedProperties {
         );
     }
 
-    /// Removes the properties, except those that another view has set too: a property may pass from one view to another.
+    /// Removes the properties, except those that another view has set too, because a property may pass from one view to another.
     pub(super) fn remove(
         &self,
         site: &Site,
@@ -160,8 +160,8 @@ fn owners(entity: &Entity) -> impl Iterator<Item = (&str, Result<Wire, FormatErr
     })
 }
 
-/// Refuses an entity with an owner property of an unknown version, because the properties that it names are unknown. An unreadable owner
-/// property names none.
+/// Refuses an entity with an owner property of an unknown version, because it is unknown which properties a view has set. An unreadable
+/// owner property is accepted and names no properties.
 fn known_owners(entity: &Entity) -> Result<(), FormatError> {
     match owners(entity).find_map(|(_, read)| read.err().filter(FormatError::is_of_version)) {
         None => Ok(()),
@@ -169,14 +169,14 @@ fn known_owners(entity: &Entity) -> Result<(), FormatError> {
     }
 }
 
-/// Removes the properties that views have set from an entity that is being relocated, and returns the primaries whose syncs set them again.
-/// (Claims need no sync: they are read at the new place.)
+/// Removes the properties that views have set from an entity that is being relocated, and returns the primaries whose syncs set the
+/// properties again. (Properties from claims need no sync, because claims are read at the new place.)
 pub fn without_view_properties(entity: Entity) -> Result<(Entity, BTreeSet<Primary>), FormatError> {
     known_owners(&entity)?;
     Ok(split(entity))
 }
 
-/// Removes the properties that views have set, as far as their owners are readable, for comparisons.
+/// Removes the properties that views have set, for comparisons. Properties with an unreadable owner stay.
 #[must_use]
 pub fn own(entity: Entity) -> Entity {
     split(entity).0
@@ -196,7 +196,8 @@ fn split(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
     (entity, primaries)
 }
 
-/// Copies the properties that views have set on the stored entity to the one that replaces it. They belong to the views, not to the writer.
+/// Copies the properties that views have set on the stored entity to the entity that replaces it. These properties belong to the views, not
+/// to the writer.
 pub fn keep_view_properties(stored: &Entity, mut entity: Entity) -> Result<Entity, FormatError> {
     known_owners(stored)?;
     for (owner, read) in owners(stored) {
@@ -264,7 +265,7 @@ mod tests {
         );
     }
 
-    /// A program that removes or keeps the properties of views must know which they are.
+    /// A program that removes or keeps the properties of views must know which properties these are.
     #[test]
     fn an_owner_of_a_newer_version_is_refused_and_one_that_is_nonsense_owns_nothing() {
         let (entity, site) = department();

@@ -4,10 +4,10 @@ use super::escape::escaped_in_key;
 use super::filter::{KeyFilter, MAX_HASH};
 use super::parse::{Field, Template, TemplatePart};
 
-/// Which values are distinguished.
+/// Which values count as different.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distinction {
-    /// All texts are different values.
+    /// Different texts are different values.
     Texts,
     /// Spellings of a value are the same value: upper and lower case, white space at the ends, forms of Unicode, and leading zeros of a
     /// number.
@@ -15,15 +15,15 @@ pub enum Distinction {
 }
 
 /// Whether a property's value can be recovered from the keys, so that two values never have the same keys. `beginning` is a known prefix of
-/// all its texts.
+/// all texts of the property.
 ///
-/// True only if that is certain. The property must be in one of the keys whole, with filters that lose nothing (a whole SHA-256, `hash:64`,
-/// counts as lossless), or in parts that together restore it: `before:/` and `after:/`, `before_last:.` and `after_last:.`, or the rest
-/// behind a known prefix.
+/// Returns true only if that is certain. The property must be in one of the keys whole, with filters that lose nothing (a whole SHA-256,
+/// `hash:64`, counts as lossless), or in parts that together restore it: `before:/` and `after:/`, `before_last:.` and `after_last:.`, or
+/// the rest behind a known prefix.
 ///
-/// A reader must also be able to see where its text, or that of each part, starts and ends: `{LastName}_{RowKey}` does not determine
-/// `RowKey`, because a LastName may contain `_`. `{LastName|slug}_{RowKey}`, `{RowKey}` and `{Number|pad:8}_{RowKey}` do. Values of
-/// different EDM types may still have the same text.
+/// A reader must also be able to see where the text of the property, or of each part, starts and ends: `{LastName}_{RowKey}` does not
+/// determine `RowKey`, because a LastName may contain `_`. `{LastName|slug}_{RowKey}`, `{RowKey}` and `{Number|pad:8}_{RowKey}` do. Values
+/// of different EDM types may still have the same text.
 pub fn keys_determine(
     keys: &[&Template],
     property: &str,
@@ -38,7 +38,7 @@ pub fn keys_determine(
     KeyOccurrences { visible, apart }.is_determined(&mut Vec::new(), beginning)
 }
 
-/// The filters of each occurrence of a property that can be cut out of a key.
+/// The filters of each occurrence of a property whose text can be cut out of a key.
 struct KeyOccurrences<'k> {
     visible: Vec<&'k [KeyFilter]>,
     apart: Distinction,
@@ -58,7 +58,7 @@ impl<'k> KeyOccurrences<'k> {
         if here.iter().any(|filters| filters.len() == behind.len()) {
             return true;
         }
-        // Each filter is tried once, even if several fields continue with it.
+        // Each filter is tried once, even if it comes next in several fields.
         let mut tried: Vec<&KeyFilter> = Vec::new();
         here.iter().any(|filters| {
             let next = &filters[behind.len()];
@@ -70,7 +70,7 @@ impl<'k> KeyOccurrences<'k> {
                 KeyFilter::Before(part) => KeyFilter::After(part.clone()),
                 KeyFilter::After(part) => {
                     match beginning.and_then(|beginning| beginning.split_once(part.as_str())) {
-                        // All texts have the cut-off part in common.
+                        // All texts have the part in common that the filter cuts off.
                         Some((_, rest)) => {
                             return self.is_determined_behind(behind, next, Some(rest));
                         }
@@ -129,8 +129,8 @@ impl<'k> KeyOccurrences<'k> {
 }
 
 impl Template {
-    /// Whether the rendered text alone determines each of these properties, as in [`keys_determine`], without cutting filters. A value that
-    /// lacks the text at which it is cut has no key, but it does have a document.
+    /// Whether the rendered text alone determines each of these properties, as in [`keys_determine`], without cutting filters. A value
+    /// without the text at which a filter cuts has no key, but the value does have a document.
     pub fn covers(&self, properties: &[&str]) -> bool {
         let is_whole = |field: &Field| {
             field
@@ -143,7 +143,7 @@ impl Template {
             .all(|property| self.visible(property).any(is_whole))
     }
 
-    /// The fields of a property whose text can be cut out of the key.
+    /// Returns the fields of a property whose text can be cut out of the key.
     fn visible(&self, property: &str) -> impl Iterator<Item = &Field> {
         self.parts
             .iter()
@@ -163,7 +163,7 @@ impl Template {
                 || (at + 1..self.parts.len()).all(|after| self.has_fixed_width(after)))
     }
 
-    /// Whether a reader that knows the start of this part can find its end.
+    /// Whether a reader that knows where a part starts can find where the part ends.
     fn ends_visibly(&self, at: usize) -> bool {
         if self.has_fixed_width(at) {
             return true;
@@ -189,7 +189,7 @@ impl Template {
 }
 
 impl Field {
-    /// Whether the field never renders this character. Always false for `%`, which escaping writes.
+    /// Whether the field never renders this character. Always false for `%`, because escaping writes it.
     fn never_contains(&self, c: char) -> bool {
         match self.filters.last() {
             Some(KeyFilter::Slug) => c != '-' && !c.is_alphanumeric() && !escaped_in_key(c),

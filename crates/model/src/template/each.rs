@@ -1,4 +1,4 @@
-//! `each`: a property with a list, for keys of which there is one per value.
+//! The filter `each`: a property has a list, and a template has one key for each value of the list.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use crate::{EdmValue, Entity, limits};
 pub enum ListText {
     /// A JSON array of strings, integers and booleans.
     Json,
-    /// Texts with this separator.
+    /// Texts with this separator between them.
     Separated(String),
 }
 
 impl Field {
-    /// The form of the list, if the field stands for each value of one.
+    /// Returns the form of the list, if the field has the filter `each`.
     pub fn list(&self) -> Option<&ListText> {
         match self.filters.first() {
             Some(KeyFilter::Each(list)) => Some(list),
@@ -28,18 +28,18 @@ impl Field {
 }
 
 impl Template {
-    /// The field that stands for each value of a list. All such fields of a template have the same property and form.
+    /// Returns the first field with the filter `each`. All such fields of a template have the same property and form.
     pub fn each(&self) -> Option<&Field> {
         self.fields().find(|field| field.list().is_some())
     }
 }
 
 impl ListText {
-    /// The distinct values of a list, in order; empty if the property is missing, empty or an empty list.
+    /// Returns the distinct values of a list, in order; none if the property is missing, empty or an empty list.
     ///
     /// # Errors
     ///
-    /// The property is not such a list, or has more than [`limits::LISTED_VALUES`] values.
+    /// The property is not a list of this form, or has more than [`limits::LISTED_VALUES`] values.
     pub fn values(&self, entity: &Entity, property: &str) -> Result<Vec<EdmValue>, String> {
         let text = match entity.get(property) {
             None => return Ok(Vec::new()),
@@ -101,7 +101,7 @@ impl ListText {
     }
 }
 
-/// Converts a value of a JSON array. Null is left out.
+/// Converts a value of a JSON array. Returns `None` for null.
 fn value(json: Json) -> Result<Option<EdmValue>, ()> {
     match json {
         Json::Null => Ok(None),

@@ -5,17 +5,17 @@ use crate::key::forbidden_in_key;
 /// How values are escaped in keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escaping {
-    /// Every value is [escaped](escape), so that different values have different texts. For keys that evenkeel creates.
+    /// Every value is [escaped](escape), so that different values have different texts. This is for keys that evenkeel creates.
     Always,
-    /// Only values with forbidden characters are escaped; other values stay as they are, `%` included. For keys that other programs
-    /// created, since a value may itself be such a key.
+    /// Only values with forbidden characters are escaped. Other values stay as they are, even if they contain `%`. This is for keys that
+    /// other programs created, because a value may itself be such a key.
     WhereForbidden,
-    /// Values stay as they are, and one with a forbidden character gives no key. For values that are keys.
+    /// Values stay as they are, and a value with a forbidden character gives no key. This is for values that are keys.
     Never,
 }
 
 impl Escaping {
-    /// The text of a value in a key.
+    /// Returns the text of a value in a key.
     pub(crate) fn written(self, value: String) -> String {
         let is_escaped = match self {
             Self::Always => true,

@@ -9,7 +9,7 @@ use super::ordered;
 use super::zone::DateFormat;
 use crate::{EdmDateTime, EdmValue};
 
-/// Maximum width of `pad`: the digits of the largest Int64, and one more.
+/// Maximum width of `pad`: one more than the number of digits of the largest Int64.
 pub(super) const MAX_PAD: usize = 20;
 /// Hex digits of a SHA-256.
 pub(super) const MAX_HASH: usize = 64;
@@ -63,7 +63,7 @@ pub(super) enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// The text of the value, or the reason why it has none.
+    /// Returns the text of the value, or the reason why the value has none.
     pub(super) fn into_text(self) -> Result<String, String> {
         match self {
             Self::Text(text) => Ok(text),
@@ -244,7 +244,8 @@ impl KeyFilter {
             Self::Lower => Some(beginning.to_lowercase()),
             Self::Upper => Some(beginning.to_uppercase()),
             Self::Trim => Some(beginning.trim_start().to_owned()),
-            // A combining mark after the prefix changes its last character; such a text does not start with the prefix.
+            // A combining mark after the prefix changes the last character of the prefix. A text with such a mark does not start with the
+            // prefix.
             Self::Nfc => Some(beginning.nfc().collect()),
             Self::Each(_) => Some(beginning),
             Self::Pad(_)
@@ -261,7 +262,7 @@ impl KeyFilter {
         }
     }
 
-    /// Whether it spreads neighbouring values on purpose.
+    /// Whether the filter spreads neighbouring values on purpose.
     pub(crate) const fn spreads(&self) -> bool {
         match self {
             Self::Hash(_) | Self::Bucket(_) => true,
@@ -282,7 +283,7 @@ impl KeyFilter {
         }
     }
 
-    /// The number of characters of every output, if it is always the same.
+    /// The number of characters of every output, if all outputs have the same length.
     pub const fn fixed_width(&self) -> Option<usize> {
         match self {
             Self::Pad(width) | Self::Hash(width) => Some(*width),
@@ -356,7 +357,7 @@ fn slug(text: &str) -> String {
     slug
 }
 
-/// Date patterns of other languages with the equivalent directives. Longer ones come first.
+/// Date patterns of other languages, each with the equivalent directive. Longer patterns come first.
 const PATTERNS: [(&str, &str); 8] = [
     ("yyyy", "%Y"),
     ("YYYY", "%Y"),
@@ -368,7 +369,7 @@ const PATTERNS: [(&str, &str); 8] = [
     ("ss", "%S"),
 ];
 
-/// Checks a strftime format by writing two dates that differ in all parts. A format that writes both the same distinguishes no dates.
+/// Checks a strftime format by writing two dates that differ in all parts. If both have the same text, the format distinguishes no dates.
 pub(super) fn check_date_format(date: &DateFormat) -> Result<(), String> {
     let (format, written) = (date.format(), |moment: &str| {
         date.write(EdmDateTime::parse(moment).map_err(|error| error.to_string())?)

@@ -7,17 +7,17 @@
 //!                                                 Some(Key("email_Sales")) | None | RenderError
 //! ```
 //!
-//! - If a property is missing or empty, or its filters leave it empty, the primary has no such item: `None`, a sparse view. An empty
-//!   PartitionKey or RowKey counts as empty only if filters have emptied it.
-//! - A character that Azure forbids in keys is escaped as `%XX` of its UTF-8 bytes, and so is `%`, in values only. The escaping is
-//!   injective and reversible ([`escape()`], [`unescape`]). It does not preserve order: a value with a forbidden character sorts like a `%`
-//!   there. Templates that must match keys of other programs leave valid values unchanged ([`Escaping`]).
+//! - If a property is missing or empty, or its filters leave it empty, rendering returns `None`, and the primary has no item there: the
+//!   view is sparse. An empty PartitionKey or RowKey counts as empty only if filters have emptied it.
+//! - In values, `%` and every character that Azure forbids in keys are escaped as `%XX` of their UTF-8 bytes. The escaping is injective
+//!   and reversible ([`escape()`], [`unescape`]). The escaping does not preserve order, because a forbidden character sorts like a `%`.
+//!   Templates that must match keys of other programs leave valid values unchanged ([`Escaping`]).
 //! - Without a filter, a String renders unchanged, Int32 and Int64 in decimal, Boolean as `true` or `false`, Guid in lower case with
 //!   dashes, and DateTime as `2026-11-20T15:00:00.0000000Z` (always seven digits, so that texts sort by time). Double and Binary are
 //!   permanent errors: a Double has many texts, and a Binary has none.
-//! - `lower`, `upper`, `trim`, `nfc`, `slug`, `hash` and `bucket` work on that text, and so do the cutting filters `after`, `before`,
-//!   `after_last` and `before_last`. `pad` takes Int32, Int64 and text of ASCII digits, and `sortable` any number except NaN and the text of
-//!   one. `date` and `inverted_ticks` take DateTime and text in RFC 3339.
+//! - `lower`, `upper`, `trim`, `nfc`, `slug`, `hash` and `bucket` work on the text that a value has without a filter, and so do the
+//!   cutting filters `after`, `before`, `after_last` and `before_last`. `pad` takes Int32, Int64 and text of ASCII digits. `sortable`
+//!   takes any number except NaN, and the text of a number. `date` and `inverted_ticks` take DateTime and text in RFC 3339.
 //! - `{{` and `}}` are literal braces.
 //!
 //! Sizes are bounded, and no text causes a panic.

@@ -1,4 +1,4 @@
-//! Numbers, and texts that sort by their value.
+//! Numbers, and texts that sort by the value of their number.
 
 /// Length of a [`sortable`] text.
 pub const SORTABLE_DIGITS: usize = 19;
@@ -29,7 +29,7 @@ impl Number {
         let decimal = Decimal::read(text)?;
         match decimal.integer() {
             Some(integer) => Some(Self::Integer(integer)),
-            // Rounding would give two numbers the same text.
+            // Rounding to a Double would give two numbers the same text.
             None if decimal.fraction.is_empty() && decimal.exponent == 0 => None,
             None => text
                 .parse()
@@ -78,8 +78,8 @@ impl<'a> Decimal<'a> {
         })
     }
 
-    /// The number, if it is an integer that fits. A text with an exponent is that of a Double, and beyond 2^53 it is not the Double's exact
-    /// value.
+    /// Returns the number, if it is an integer that fits. A text with an exponent was written from a Double, and beyond 2^53 the text is
+    /// not the exact value of the Double.
     fn integer(&self) -> Option<i64> {
         let all = format!("{}{}", self.digits, self.fraction);
         let significant = all.trim_end_matches('0');
@@ -108,8 +108,8 @@ fn all_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// A text of 19 hex digits that sorts by value across types: 16 for the largest Double that is not greater than the number, and 3 for the
-/// rest, which only integers beyond 2^53 have.
+/// Returns a text of 19 hex digits that sorts by value across types. The first 16 digits are for the largest Double that is not greater
+/// than the number. The last 3 digits are for the rest, which only integers beyond 2^53 have.
 /// The 16 digits are the Double's bits, with the sign bit flipped for positive numbers and zero, and all bits flipped for negative ones.
 /// Returns `None` for NaN.
 pub fn sortable(number: Number) -> Option<String> {
@@ -130,8 +130,8 @@ pub fn sortable(number: Number) -> Option<String> {
     Some(format!("{ordered:016x}{above:03x}"))
 }
 
-/// The largest Double that is not greater than an integer, and the rest, which is less than 1,024: Doubles below 2^63 are at most so far
-/// apart.
+/// Returns the largest Double that is not greater than an integer, and the rest. The rest is less than 1,024, because neighbouring Doubles
+/// below 2^63 are at most 1,024 apart.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

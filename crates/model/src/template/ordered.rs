@@ -2,13 +2,13 @@
 
 use crate::EdmDateTime;
 
-/// Length of an inverted tick count.
+/// Number of digits of an inverted tick count.
 pub const INVERTED_TICKS_DIGITS: usize = 19;
 
 /// 9999-12-31T23:59:59.9999999Z in ticks of 100 ns, .NET's `DateTime.MaxValue`.
 const MAX_TICKS: i64 = 3_155_378_975_999_999_999;
 
-/// A number in decimal, padded with zeros to a width, so that texts sort by value. `None` if it does not fit.
+/// Returns a number in decimal, padded with zeros to a width, so that texts sort by value. Returns `None` if the number does not fit.
 pub fn pad(number: u64, width: usize) -> Option<String> {
     let text = format!("{number:0width$}");
     (text.len() == width).then_some(text)

@@ -29,7 +29,8 @@ pub struct Template {
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplatePart {
-    /// Text that is the same in every key: allowed in keys, not empty, and never next to another literal.
+    /// Text that is the same in every key. A literal is not empty and never next to another literal, and in key templates its characters
+    /// are allowed in keys.
     Literal(String),
     /// A value of the primary.
     Field(Field),
@@ -49,7 +50,7 @@ impl Field {
         &self.property
     }
 
-    /// Its filters, in order.
+    /// The filters of the field, in order.
     pub fn filters(&self) -> &[KeyFilter] {
         &self.filters
     }
@@ -63,12 +64,12 @@ pub struct TemplateError {
     pub message: String,
     /// The template.
     pub template: String,
-    /// The faulty bytes.
+    /// The range of the faulty bytes.
     pub span: Range<usize>,
 }
 
 impl Template {
-    /// A template that is the value of one property.
+    /// Creates a template that is the value of one property.
     pub fn of_property(name: &str) -> Self {
         let text = format!("{{{name}}}");
         let field = Field {
@@ -137,7 +138,7 @@ impl Template {
         .template()
     }
 
-    /// The property, if the template is just one property without filters.
+    /// Returns the property, if the template is just one property without filters.
     pub fn bare_property(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [TemplatePart::Field(field)] if field.filters.is_empty() => Some(&field.property),
@@ -174,7 +175,7 @@ impl fmt::Display for Template {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextKind {
     Key,
-    /// A key of a view's rows, of which a primary may have several.
+    /// A key of a view's rows. A primary may have several of these keys.
     RowKey,
     Text,
 }

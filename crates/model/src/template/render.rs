@@ -6,7 +6,7 @@ use super::parse::{Field, Template, TemplatePart};
 use crate::caret::Caret;
 use crate::{EdmValue, Entity, Key};
 
-/// A template that cannot be rendered for an entity: a permanent error of its job.
+/// A template that cannot be rendered for an entity. This is a permanent error of the job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RenderError {
@@ -21,7 +21,7 @@ impl Template {
         self.render_as(Escaping::Always, entity)
     }
 
-    /// As [`render`](Self::render), with another escaping.
+    /// Renders a key like [`render`](Self::render), with another escaping.
     pub fn render_as(
         &self,
         escaping: Escaping,
@@ -30,7 +30,7 @@ impl Template {
         self.render_with(escaping, |property| value_of(entity, property))
     }
 
-    /// As [`render_as`](Self::render_as), with another value for a property.
+    /// Renders a key like [`render_as`](Self::render_as), with another value for a property.
     pub fn render_with_value(
         &self,
         escaping: Escaping,
@@ -52,7 +52,7 @@ impl Template {
         self.render_text_with(|property| value_of(entity, property))
     }
 
-    /// As [`render_text`](Self::render_text), with values from elsewhere.
+    /// Renders a text like [`render_text`](Self::render_text), with values from elsewhere.
     pub fn render_text_with(
         &self,
         value_of: impl Fn(&str) -> Option<EdmValue>,
@@ -78,7 +78,7 @@ impl Template {
         Ok(Some(text))
     }
 
-    /// As [`render_as`](Self::render_as), with values from elsewhere.
+    /// Renders a key like [`render_as`](Self::render_as), with values from elsewhere.
     pub fn render_with(
         &self,
         escaping: Escaping,
@@ -108,7 +108,7 @@ impl Template {
         }
     }
 
-    /// Renders one field of this template for a key, escaped. Returns `None` if it is empty.
+    /// Renders one field of this template for a key, escaped. Returns `None` if the rendered field is empty.
     pub fn render_field(
         &self,
         field: &Field,
@@ -117,7 +117,7 @@ impl Template {
         self.render_field_as(Escaping::Always, field, value)
     }
 
-    /// As [`render_field`](Self::render_field), with another escaping.
+    /// Renders a field like [`render_field`](Self::render_field), with another escaping.
     pub fn render_field_as(
         &self,
         escaping: Escaping,
@@ -130,7 +130,8 @@ impl Template {
         Ok(rendered.map(|text| escaping.written(text)))
     }
 
-    /// The prefix of the field's text for all values with this prefix, unescaped; `None` if a filter does not preserve prefixes.
+    /// Returns the prefix of the field's text for all values that start with `value`, unescaped; `None` if a filter does not preserve
+    /// prefixes.
     pub fn beginning(field: &Field, value: &str) -> Option<String> {
         field
             .filters
@@ -163,10 +164,10 @@ fn value_of(entity: &Entity, property: &str) -> Option<EdmValue> {
 impl Field {
     fn rendered(&self, value: &EdmValue) -> Result<Option<String>, String> {
         let mut value = Value::Typed(value);
-        // The service accepts an empty key, but an empty property has no value.
+        // The service accepts an empty key, but an empty value of any other property counts as missing.
         let may_be_empty = value.is_empty() && matches!(self.property(), "PartitionKey" | "RowKey");
         for filter in &self.filters {
-            // An empty text has a hash too, and would bring all primaries without a value together.
+            // An empty text has a hash too, so all primaries without a value would have the same key.
             if value.is_empty() && !may_be_empty {
                 return Ok(None);
             }

@@ -12,14 +12,14 @@ pub enum Crowding {
     Grows {
         /// The property at the start.
         property: String,
-        /// The form in which it is rendered, in words.
+        /// The words for the form in which the property is rendered.
         rendered: &'static str,
     },
 }
 
 impl Template {
-    /// Returns why this template, as a partition key, sends new rows to one partition. Returns `None` if its first field varies, or if
-    /// `hash` or `bucket` spreads it.
+    /// Returns why this template, as a partition key, sends new rows to one partition. Returns `None` if the template's first field varies,
+    /// or if `hash` or `bucket` spreads this field.
     ///
     /// Only the template is considered: a plain `{RowKey}` may be a counter, and one department may have all employees.
     pub fn crowding(&self) -> Option<Crowding> {
@@ -47,7 +47,7 @@ impl Template {
             | KeyFilter::BeforeLast(_)
             | KeyFilter::Each(_) => None,
         })?;
-        // A format that starts with `%S`, as in the seconds prefix, spreads dates over sixty partitions.
+        // A date format that starts with `%S`, as in the seconds prefix, spreads new rows over sixty partitions.
         let spread = first.filters().iter().any(|filter| matches!(filter, KeyFilter::Date(date) if starts_with_a_repeating_part(date.format())));
         (!spread).then(|| Crowding::Grows {
             property: first.property().to_owned(),

@@ -168,7 +168,7 @@ fn an_empty_key_is_a_value() {
             .as_deref(),
         Some("")
     );
-    // A key whose filters leave it empty is no item, like any other property.
+    // A key that is empty after its filters gives no item, like any other property.
     assert_eq!(render("{PartitionKey|after:-}"), None);
 }
 

@@ -8,7 +8,7 @@ use jiff::tz::{Offset, TimeZone};
 use crate::EdmDateTime;
 use crate::nearest::nearest;
 
-/// Upper bound of how far clocks were ever put back: a day, when the date line moved.
+/// Upper bound of how far clocks were ever put back. The largest step was a day, when the date line moved.
 const PUT_BACK: SignedDuration = SignedDuration::from_hours(26);
 
 /// A strftime format, and its time zone.
@@ -20,7 +20,7 @@ pub struct DateFormat {
 
 impl DateFormat {
     /// Parses `FORMAT` or `FORMAT:Area/City`. The rules of time zones are compiled into the program, so that workers on different machines
-    /// agree.
+    /// use the same rules.
     pub(super) fn parse(argument: &str) -> Result<Self, String> {
         // No directive has a slash after its last colon: `%H:%M` is a format, and `%H:Europe/Berlin` has a zone.
         let named = argument.rsplit_once(':').filter(|(format, zone)| {
@@ -59,21 +59,23 @@ impl DateFormat {
             Some(zone) if EdmDateTime::from_timestamp(at) == Ok(moment) => {
                 BrokenDownTime::from(&at.to_zoned(zone.clone()))
             }
-            // DateTime.MaxValue, which stands for "never", is beyond the library's last timestamp, and a day further east it is not a date.
+            // DateTime.MaxValue, which stands for "never", is later than the library's last timestamp. In a zone further east, its local
+            // time is not even a date.
             Some(zone) => {
                 let offset = zone.to_offset(at);
                 let local = civil_of(moment)?
                     .saturating_add(SignedDuration::from_secs(i64::from(offset.seconds())));
                 broken_down(local, offset, zone.iana_name())
             }
-            // A civil time for the same reason.
+            // DateTime.MaxValue has no timestamp here either, so a civil time is used.
             None => broken_down(civil_of(moment)?, Offset::UTC, Some("UTC")),
         };
         time.to_string(&self.format)
             .map_err(|error| error.to_string())
     }
 
-    /// Moments, one of which has the smallest text of all from this one on: itself, and the first one after each time clocks are put back.
+    /// Returns moments, one of which has the smallest text of all moments from this one on: this moment, and each transition of the time
+    /// zone in the next 26 hours.
     pub(crate) fn firsts(&self, moment: EdmDateTime) -> Vec<EdmDateTime> {
         let at = moment.timestamp();
         let changes = self.zone.iter().flat_map(|zone| zone.following(at));
@@ -85,7 +87,8 @@ impl DateFormat {
             .collect()
     }
 
-    /// Moments, one of which has the greatest text of all up to this one: itself, and the last one before each time clocks were put back.
+    /// Returns moments, one of which has the greatest text of all moments up to this one: this moment, and the last tick before each
+    /// transition of the time zone in the previous 26 hours.
     pub(crate) fn lasts(&self, moment: EdmDateTime) -> Vec<EdmDateTime> {
         let at = moment.timestamp();
         let changes = self.zone.iter().flat_map(|zone| zone.preceding(at));
@@ -199,7 +202,7 @@ mod tests {
 
     fn moment() -> impl Strategy<Value = EdmDateTime> {
         let any = 504_911_232_000_000_000_i64..=3_155_378_975_999_999_999;
-        // Around the changes of some fifty years, and anywhere.
+        // Moments around the transitions of some fifty years, and moments anywhere.
         let recent = 621_355_968_000_000_000_i64..638_000_000_000_000_000;
         prop_oneof![any, recent].prop_map(|ticks| EdmDateTime::from_ticks(ticks).unwrap())
     }
@@ -214,19 +217,20 @@ mod tests {
     ];
 
     proptest! {
-        /// The local text with its offset is the moment.
+        /// The local text and its offset together identify the moment.
         #[test]
         fn a_local_time_and_its_offset_determine_the_moment(moment in moment(), zone in 0..ZONES.len()) {
             let whole = EdmDateTime::from_ticks(moment.ticks() / 10_000_000 * 10_000_000).unwrap();
             let text = format(&format!("%Y-%m-%dT%H:%M:%S%:z:{}", ZONES[zone])).write(whole).unwrap();
-            // Before railways, offsets had seconds, which this notation of another library's rounds.
+            // Early offsets had seconds, which this notation rounds.
             if whole.timestamp() > "1972-01-07T00:44:30Z".parse::<Timestamp>().unwrap() && EdmDateTime::from_timestamp(whole.timestamp()) == Ok(whole) {
                 let read: Timestamp = text.parse().unwrap();
                 prop_assert_eq!(read, whole.timestamp());
             }
         }
 
-        /// No text from a moment on sorts before those of `firsts`, and none up to it sorts after those of `lasts`.
+        /// No moment from a given one on has a text that sorts before the texts of `firsts`, and no moment up to it has one that sorts
+        /// after the texts of `lasts`.
         #[test]
         fn ranges_miss_no_moment(moment in moment(), ahead in 0..2_000_000_000_000_i64, zone in 0..ZONES.len(), day in any::<bool>()) {
             let format = format(&format!("{}:{}", if day { "%Y-%m-%d" } else { "%Y-%m-%dT%H:%M" }, ZONES[zone]));

@@ -18,7 +18,7 @@ pub struct DeleteJob {
     pub if_match: Option<ETag>,
     /// The condition that the primary must satisfy.
     pub when: Option<TimedCondition>,
-    /// A property and the deletion's value of it. The deletion is skipped if the stored value is greater.
+    /// A property, and the value that the deletion has for this property. The deletion is skipped if the stored value is greater.
     pub newer_by: Option<(String, EdmValue)>,
 }
 

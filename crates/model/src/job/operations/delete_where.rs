@@ -1,4 +1,5 @@
-//! `delete_where`: deletes the primaries of a table that satisfy a condition. Its job type [`Sweep`] is also that of `archive_where`.
+//! `delete_where`: deletes the primaries of a table that satisfy a condition. [`Sweep`] is the job type of `delete_where` and of
+//! `archive_where`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,7 +58,7 @@ impl JobFields for DeleteWhereFields {
 }
 
 impl Sweep {
-    /// The job for one entity of the swept table.
+    /// Returns the job for one entity of the swept table.
     pub fn job_of(&self, table: &TableName, key: EntityKey) -> Job {
         let (if_match, when) = (None, self.when.clone());
         match &self.action {

@@ -1,4 +1,4 @@
-//! The operations of messages. Each has one file, with its fields and its job, and one line in the list of `operations!`.
+//! The operations of messages. Each operation has one file, with its fields and its job, and one line in the list of `operations!`.
 
 mod staged;
 
@@ -26,10 +26,10 @@ use crate::{ETag, EntityKey, TableName, ViewName, cause};
 
 /// A job of any operation.
 pub trait Operation {
-    /// Its subject.
+    /// The subject of the job.
     fn subject(&self) -> JobSubject<'_>;
 
-    /// Its cursor, if it covers many entities.
+    /// The cursor of the job, if the job covers many entities.
     fn cursor_mut(&mut self) -> Option<&mut dyn JobCursor> {
         None
     }
@@ -39,7 +39,7 @@ pub trait Operation {
         None
     }
 
-    /// The primary that it also removes from poison queues.
+    /// The primary that the job also removes from poison queues.
     fn erases(&self) -> Option<&Primary> {
         None
     }
@@ -49,7 +49,7 @@ pub trait Operation {
         false
     }
 
-    /// Whether it contains an entity, whose size is about that of its message.
+    /// Whether the job contains an entity. The entity is about as large as the message.
     fn holds_entity(&self) -> bool {
         false
     }
@@ -60,7 +60,7 @@ pub trait Operation {
 pub enum JobSubject<'a> {
     /// A primary.
     Primary(&'a TableName, &'a EntityKey),
-    /// A primary, and its address after the move.
+    /// A primary, and the address of this primary after the move.
     Moved(&'a Primary, &'a Primary),
     /// An archive, and the primary to archive.
     Archived(&'a ViewName, &'a EntityKey),
@@ -79,7 +79,7 @@ pub enum JobSubject<'a> {
 }
 
 impl<'a> JobSubject<'a> {
-    /// The key of a single primary; `None` for many.
+    /// The key of the primary; `None` if the subject is more than one primary.
     pub const fn key(self) -> Option<&'a EntityKey> {
         match self {
             Self::Primary(_, key) | Self::Archived(_, key) | Self::Restored(_, key) => Some(key),
@@ -92,7 +92,7 @@ impl<'a> JobSubject<'a> {
         }
     }
 
-    /// The tables that it names; none if it names an archive or a view.
+    /// The tables that the subject names; none if the subject names an archive or a view.
     pub fn tables(self) -> Vec<&'a TableName> {
         match self {
             Self::Primary(table, _) | Self::Table(table) | Self::DatedTable(table) => vec![table],
@@ -108,13 +108,13 @@ impl<'a> JobSubject<'a> {
 /// Effect of a job on primaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// No effect: only derived items are written.
+    /// The job writes only derived items.
     Derives,
-    /// It writes primaries, from content that would be lost with the job.
+    /// The job writes primaries, from content that would be lost with the job.
     Writes,
-    /// It deletes primaries.
+    /// The job deletes primaries.
     Deletes,
-    /// It drops a table with its primaries and all their derived items.
+    /// The job drops a table with its primaries and all their derived items.
     Drops,
 }
 
@@ -122,22 +122,22 @@ pub enum Effect {
 pub(super) trait JobFields: DeserializeOwned + JsonSchema {
     const OP: &'static str;
     const EFFECT: Effect;
-    /// How a message lists many primaries; `None` if each needs a message of its own.
+    /// How a message lists many primaries; `None` if each primary needs a message of its own.
     const LISTING: Option<Listing> = None;
-    /// Whether it is a sample for tests. Samples are in no schema.
+    /// Whether the operation is a sample for tests. Schemas leave out samples.
     const IS_SAMPLE: bool = false;
-    /// The validated job.
+    /// The type of the validated job.
     type Job;
 
     fn job(self) -> Result<Self::Job, JobError>;
 
-    /// Whether a field has no effect in combination with the others.
+    /// Whether a field has no effect because of the other fields of the message.
     fn is_ineffective(_: &str, _: &Map<String, Value>) -> bool {
         false
     }
 }
 
-/// Reads the fields of an operation. Returns the job, and the names of unread fields.
+/// Reads the fields of an operation. Returns the job, and the names of the fields that the operation does not use.
 type ReadJob = fn(Map<String, Value>) -> Result<(Job, Vec<String>), JobError>;
 
 pub(super) struct OperationSpec {
@@ -148,7 +148,8 @@ pub(super) struct OperationSpec {
     pub(super) read: ReadJob,
 }
 
-/// Declares the enum of jobs, its files, decoding and schemas from one list. (`$` is passed in for the macro that this macro defines.)
+/// Declares the enum of jobs, its files, decoding and schemas from one list. (The `$` token is passed in, because this macro defines
+/// another macro.)
 macro_rules! operations {
     (($d:tt) $($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $variant:ident($job:ty): $module:ident::$fields:ident,)*) => {
         $(
@@ -268,7 +269,7 @@ operations! {
     SampleTouch(TouchJob): sample_touch::TouchFields,
 }
 
-/// Reads the fields of an operation, and names the unknown ones.
+/// Reads the fields of an operation. Returns the job, and the names of the fields that are unknown or have no effect.
 fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>), JobError> {
     let known = fields_of::<F>();
     let unread: Vec<String> = object
@@ -281,7 +282,7 @@ fn read<F: JobFields>(object: Map<String, Value>) -> Result<(F::Job, Vec<String>
         .copied()
         .filter(|field| !object.contains_key(*field))
         .collect();
-    // The field that is being read. At the end it is `None`, and an error then means that a field is missing.
+    // `at` is the field that is being read. After the last field, `at` is `None`, and an error then means that a field is missing.
     let (mut entries, mut at) = (object.into_iter(), None);
     let entries = iter::from_fn(|| {
         let entry = entries.next();
@@ -361,7 +362,7 @@ fn when(op: &'static str, text: Option<String>) -> Result<Option<TimedCondition>
 mod tests {
     use super::*;
 
-    /// Decoding uses `OPS`, and everything after it uses [`Job::op`].
+    /// Decoding uses the names in `OPS`, and all code after decoding uses [`Job::op`].
     #[test]
     fn an_operation_makes_a_job_of_its_own_name() {
         let fields = serde_json::json!({

@@ -24,9 +24,9 @@ pub struct Put {
     pub mode: PutMode,
     /// The condition of the write.
     pub condition: PutCondition,
-    /// The blob with the entity's properties, if the message does not contain them. `entity` then has only its key.
+    /// The blob with the entity's properties, if the message does not contain them. In that case `entity` has only its key.
     pub staged_entity: Option<StagedBlob>,
-    /// The blobs with the values of further properties.
+    /// The blobs with the values of further properties, by property.
     pub staged_values: BTreeMap<String, StagedBlob>,
 }
 
@@ -41,14 +41,14 @@ pub enum PutMode {
     Merge,
 }
 
-/// The condition of a `put`. If it is not met, the job is skipped, not poisoned.
+/// The condition of a `put`. If the condition is not met, the job is skipped, not poisoned.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PutCondition {
-    /// Only if the stored entity has this ETag.
+    /// The ETag that the stored entity must have.
     pub if_match: Option<ETag>,
-    /// Only if no entity is stored.
+    /// Whether the job is skipped if an entity is stored.
     pub if_absent: bool,
-    /// Only if this property's value is greater than the stored one's.
+    /// The property whose value in the job must be greater than the stored value.
     pub newer_by: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct PutFields {
 }
 
 impl Job {
-    /// The blobs that the sender has staged for the job.
+    /// Returns the blobs that the sender has staged for the job.
     pub fn staged(&self) -> Vec<&StagedBlob> {
         match self {
             Self::Put(put) => put
@@ -163,13 +163,13 @@ impl JobFields for PutFields {
         })
     }
 
-    /// The keys are ineffective with `entity`, which has its own.
+    /// `pk` and `rk` are ineffective with `entity`, because the entity has its own keys.
     fn is_ineffective(name: &str, object: &Map<String, Value>) -> bool {
         matches!(name, "pk" | "rk") && !object.contains_key("entity_ref")
     }
 }
 
-/// Decodes the entity of a `put`, from its message or a staged blob.
+/// Decodes the entity of a `put` from the JSON of its message or of a staged blob.
 pub fn put_entity(json: Map<String, Value>, condition: &PutCondition) -> Result<Entity, JobError> {
     let op = PutFields::OP;
     let entity = odata::decode_object(json).map_err(JobError::Entity)?;

@@ -10,7 +10,7 @@ use crate::{BlobName, large};
 /// A blob in the container [`STAGING`](crate::large::STAGING) that a sender uploaded for a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedBlob {
-    /// Its name.
+    /// The name of the blob.
     pub name: BlobName,
     /// Expected SHA-256 of the content, in lower-case hex digits; not checked if absent.
     pub sha256: Option<String>,
@@ -27,8 +27,8 @@ pub(super) struct StagedFields {
     sha256: Option<String>,
 }
 
-/// Checks the reference to a staged blob. It must be in the staging container, because a job can have the blob read and deleted by a
-/// worker.
+/// Checks the reference to a staged blob. The blob must be in the staging container, because a job can make a worker read and delete the
+/// blob.
 pub(super) fn staged_blob(
     op: &'static str,
     field: &str,

@@ -1,4 +1,4 @@
-//! `sync`: brings the items of a primary in step with it.
+//! `sync`: brings the items of a primary in step with the primary.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub struct SyncJob {
 }
 
 impl Job {
-    /// A plain `sync` of a primary.
+    /// Creates a plain `sync` of a primary.
     pub const fn sync(primary: Primary) -> Self {
         Self::Sync(SyncJob {
             primary,
@@ -28,7 +28,7 @@ impl Job {
 /// The items whose stored state a pass reads before it reads the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ItemReads {
-    /// Items of unknown outcome, and those that the run touched.
+    /// Items whose last write has an unknown outcome, and items that the run touched.
     #[default]
     Uncertain,
     /// Every item in the footprint. This finds items that another program has changed or deleted.
@@ -74,7 +74,7 @@ impl Operation for SyncJob {
         JobSubject::Primary(&self.primary.table, &self.primary.key)
     }
 
-    /// A run of a plain `sync` cannot serve a full one.
+    /// Only plain `sync` jobs share a run, because a run of a plain `sync` cannot serve a full one.
     fn folds(&self) -> bool {
         self.reads == ItemReads::Uncertain
     }
