@@ -1,10 +1,10 @@
-//! Keys that a reader may expect but that do not exist. The error names what to use instead.
+//! Keys that a user may expect but that do not exist. The error names what to use instead.
 
 const SECTIONS_WITH_IDENTITY: [&str; 3] = ["accounts", "encryption", "sinks"];
 const ROTATION: &str = "to rotate a key, write the other key to its file, then regenerate the old key after ten seconds";
 const AZURE_LIMIT: &str = "this limit is the one that Azure publishes, and a 503 lowers it. Set account, the share of this process";
 
-/// Top-level sections, a key (or a prefix of keys if it ends with `_`), and the advice.
+/// Top-level sections, a key of these sections (or a prefix of keys if it ends with `_`), and the advice in the error.
 const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
     (
         &[""],
