@@ -16,7 +16,8 @@ use evenkeel_model::EntityKey;
 
 /// Number of the random sequence for batches.
 const PART: u64 = 80;
-/// The versions that batches put begin after this number, which is above all other versions of a script.
+/// The versions that batches put begin after this number, which is above the versions of the ordinary steps of a
+/// script. Stories and notes also have versions above this number.
 const VERSIONS: i64 = 500_000;
 const OTHERS: usize = 16;
 const IMPOSSIBLE: [&str; 3] = ["a/b", "1#2", "?"];
