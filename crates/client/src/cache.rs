@@ -1,4 +1,5 @@
-//! A read cache for tables that rarely change, with limits on age and size. Old entries are compared with the store by ETag.
+//! A read cache for tables that rarely change. Its age and size are limited. An old entry is compared with the store by its
+//! ETag.
 //!
 //! ```text
 //!   read within `ttl` ──▶ cached row, no request
@@ -6,8 +7,8 @@
 //!                                                  └─ different, or absent ──▶ read again
 //! ```
 //!
-//! Rows are cached as they are stored, with encrypted properties still encrypted. An entity with pointers to blobs, or a list in
-//! pieces, is not cached: its blobs and pieces may be deleted with its next version.
+//! Rows are cached as they are stored, so encrypted properties stay encrypted. An entity with pointers to blobs and a list in
+//! several pieces are not cached, because a later version may delete these blobs and pieces.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +24,8 @@ use evenkeel_storage::system::SystemClock;
 
 use super::{Client, ClientError, WholeEntity};
 
-/// Approximate bytes of a cached entity besides its JSON: two copies of its key, and the map nodes.
+/// Approximate number of bytes that a cached entity needs in addition to its JSON: two copies of its key, and the nodes
+/// of the maps.
 const OVERHEAD: usize = 2_560;
 
 /// Limits of the read cache of one table.
@@ -31,14 +33,15 @@ const OVERHEAD: usize = 2_560;
 pub struct CacheLimits {
     /// A row older than this is compared with the store before it is returned.
     pub ttl: Duration,
-    /// Maximum number of cached entities, absent ones included.
+    /// Maximum number of cached entities. Absent entities count as well.
     pub entries: usize,
-    /// Maximum number of cached bytes: the JSON of each entity and 2.5 KiB. A larger entity is not cached.
+    /// Maximum number of cached bytes. An entity counts as the bytes of its JSON and 2.5 KiB. An entity that exceeds
+    /// the limit alone is not cached.
     pub bytes: usize,
 }
 
 impl Default for CacheLimits {
-    /// 30 seconds, 1,000 entities, 4 MiB.
+    /// Returns limits of 30 seconds, 1,000 entities and 4 MiB.
     fn default() -> Self {
         Self {
             ttl: Duration::from_secs(30),
@@ -57,18 +60,18 @@ pub(super) struct EntityCache {
 #[derive(Default)]
 struct CachedEntities {
     entities: BTreeMap<EntityKey, CachedEntity>,
-    /// Keys by last use, the least recent first.
+    /// The keys in the order of their last use, the least recently used key first.
     by_use: BTreeMap<u64, EntityKey>,
     uses: u64,
     bytes: usize,
-    /// Number of calls of `forget`. A read that began before the latest call is not cached.
+    /// Number of calls of `forget`. The result of a read is not cached if `forget` was called after the read began.
     forgotten: u64,
 }
 
 struct CachedEntity {
     /// `None` if the entity is absent.
     row: Option<Row>,
-    /// Monotonic time of the last read or comparison with the store.
+    /// Monotonic time at which the last read of the row, or the last comparison with the store, began.
     at: Duration,
     used: u64,
     bytes: usize,
@@ -77,12 +80,12 @@ struct CachedEntity {
 #[derive(Debug, PartialEq)]
 enum CacheLookup {
     Fresh(Option<Row>),
-    /// Older than `ttl`: its ETag must be compared with the store.
+    /// The row is older than `ttl`, so its ETag must be compared with the store.
     Stale(Row),
     Unknown,
 }
 
-/// Taken before the first request of a read, so that the age of a row is never underestimated.
+/// The state at the start of a read. The age of a row is measured from this time, so that it is never underestimated.
 #[derive(Clone, Copy)]
 struct ReadStart {
     at: Duration,
@@ -130,7 +133,7 @@ impl EntityCache {
         (found, begun)
     }
 
-    /// Caches a row, or the fact that the entity is absent.
+    /// Caches a row. `None` stands for an absent entity.
     fn keep(&self, key: &EntityKey, row: Option<&Row>, begun: ReadStart) {
         let bytes = OVERHEAD + row.map_or(0, |row| odata::encoded_len(&row.entity));
         let mut cached = self.cached();
@@ -170,7 +173,7 @@ impl EntityCache {
     }
 }
 
-/// Whether the entity's content is complete in its row: no pointers to blobs, no list in pieces.
+/// Whether the row contains the whole entity: it has no pointers to blobs, and is no list in several pieces.
 fn is_self_contained(entity: &Entity) -> bool {
     shared::list_view(entity).is_none()
         && entity
@@ -180,7 +183,7 @@ fn is_self_contained(entity: &Entity) -> bool {
 }
 
 impl CachedEntities {
-    /// Returns an entity and marks it as the most recently used.
+    /// Returns a cached entity and marks it as the most recently used one.
     fn used(&mut self, key: &EntityKey) -> Option<&CachedEntity> {
         self.uses += 1;
         let entity = self.entities.get_mut(key)?;
@@ -205,9 +208,11 @@ impl CachedEntities {
 }
 
 impl Client {
-    /// Adds a read cache for a table of the catalog, which [`get`](Self::get) and the joins of lookups use. All clones share it.
+    /// Adds a read cache for a table of the catalog. [`get`](Self::get) and the joins of lookups use the cache. All clones of the
+    /// returned client share it.
     ///
-    /// A returned row is at most `ttl` old. After that, one request reads the ETag alone, and the entity only if the ETag has changed.
+    /// A returned row was read or compared with the store at most `ttl` ago. If a cached row is older, one request reads its ETag. If
+    /// the ETag has changed, the entity is read again.
     ///
     /// # Errors
     ///
@@ -239,7 +244,8 @@ impl Client {
         Ok(self)
     }
 
-    /// Removes an entity from the cache, so that the next read asks the store. Call it after your own write.
+    /// Removes an entity from the cache, so that the next read asks the store. Call this after the application has
+    /// written the entity.
     ///
     /// # Errors
     ///
@@ -251,7 +257,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns one entity with all its rows, from the cache if its table has one, and the number of requests sent.
+    /// Returns one entity with all its rows, and the number of requests sent. If the table has a cache, the entity may
+    /// come from it.
     pub(super) async fn cached(
         &self,
         table: &TableRef,
@@ -336,14 +343,14 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A read is answered from the cache, or from the store after this many seconds.
+        /// A read. The cache answers it, or the store answers it after this many seconds.
         Read {
             key: u64,
             takes: u64,
         },
         Write(u64),
         Delete(u64),
-        /// A write by the cache's own application, which calls `forget`.
+        /// A write by the application that uses the cache. It calls `forget`.
         Own(u64),
         Wait(u64),
     }
@@ -360,8 +367,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each answer was the entity's state at some time within the last `ttl`, and not before the application's own
-        /// last write.
+        /// Each answer is a state that the entity had at some time within the last `ttl`, and not before the last write
+        /// of the application itself.
         #[test]
         fn no_answer_is_older_than_the_ttl(steps in proptest::collection::vec(step(), 1..60), entries in 0..5_usize, few_bytes in any::<bool>()) {
             const TTL: u64 = 10;
@@ -369,7 +376,7 @@ mod tests {
             let bytes = if few_bytes { 3 * OVERHEAD } else { usize::MAX };
             let limits = CacheLimits { ttl: Duration::from_secs(TTL), entries, bytes };
             let cache = EntityCache::new(limits, Arc::<FakeClock>::clone(&clock));
-            // For each key: the time at which each version became current. Version 0 is an absent entity.
+            // For each key, the versions and the times at which they became current. Version 0 is an absent entity.
             let mut history: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
             let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
             let mut next = 0;

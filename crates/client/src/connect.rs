@@ -60,9 +60,9 @@ pub enum ConnectError {
     },
 }
 
-/// Reads a configuration and opens its accounts, with retries as configured in `worker.storage_retry`. It sends no
-/// request, so a wrong account key shows at the first request of the client. Tables, queues and containers of the
-/// catalog must already exist: `evenkeel migrate up` or a worker creates them.
+/// Reads a configuration and opens its accounts. Requests are retried as configured in `worker.storage_retry`. Opening
+/// sends no request, so a wrong account key is reported only by the client's first request. Tables, queues and
+/// containers of the catalog must already exist: `evenkeel migrate up` or a worker creates them.
 pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     let loaded = evenkeel_config::load(request)?;
     let settings = loaded.settings;
@@ -78,8 +78,8 @@ pub fn connect(request: &Request) -> Result<Client, ConnectError> {
     for SinkSettings { name, kind } in settings.sinks {
         match kind {
             SinkKind::Search(_) => {}
-            // This library links no database drivers, so a lookup reports the sink as unknown. Events cannot be read
-            // back.
+            // This library contains no database drivers, so a lookup reports the sink as unknown. Events that were sent
+            // to a webhook cannot be read.
             SinkKind::Sql(_) | SinkKind::Webhook(_) => continue,
         }
         let opened = evenkeel_sinks::open(&name, kind, &clock);

@@ -1,5 +1,5 @@
-//! Encrypts properties before a job is sent, and decrypts them after a row is read, if the configuration has the
-//! key-encryption keys.
+//! Encrypts properties before a job is sent, and decrypts properties after a row is read. Both are done only if the
+//! configuration has the key-encryption keys.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -25,13 +25,13 @@ const PARALLEL: usize = 16;
 /// The result of decrypting rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DecryptedRows {
-    /// Properties that are still encrypted in some rows because no key-encryption key for them is available.
+    /// Properties that are still encrypted in some rows, because the key-encryption key for them is not available.
     pub still_encrypted: BTreeSet<String>,
     /// Storage requests sent.
     pub requests: u64,
 }
 
-/// The entity that a row is a copy of, or the row itself.
+/// The primary that a row was copied from. If the row is no copy, it is the row itself.
 pub(super) struct Origin<'e> {
     pub(super) table: TableRef,
     pub(super) entity: Cow<'e, Entity>,
@@ -64,17 +64,18 @@ pub enum EncryptionError {
 }
 
 impl Client {
-    /// Decrypts properties of rows in place. A primary or an archived entity has the data key of its own key, and a copy that of the
-    /// primary that it is a copy of. This takes one request for each entity, and one more for the primary of each copy.
+    /// Decrypts properties of rows in place. The data key of a primary or an archived entity is the one for its own key, and the data
+    /// key of a copy is that of its primary. This takes one request for each entity, and one more for the primary of each copy.
     ///
-    /// A value stays encrypted, as a text that begins with `ek1.`, if the configuration has no key-encryption key for it, or if the row
-    /// names a primary that has no such copy: the row is outdated or was written by somebody else.
+    /// A value stays encrypted, as a text that begins with `ek1.`, if the configuration has no key-encryption key for it. It also stays
+    /// encrypted if the row names a primary that no longer has this copy, because the row is then outdated or was written by another
+    /// program.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Encryption`] if a value was modified or moved, if its data key was erased, or if it is stored in plain text and the
-    /// client is not [`allowing_plain`](Self::allowing_plain). An earlier encrypted value of the same property of the same entity is
-    /// accepted, because it cannot be distinguished from the present one.
+    /// [`ClientError::Encryption`] if a value was modified, or moved from another property or entity; if its data key was erased; or if
+    /// it is stored in plain text and the client is not [`allowing_plain`](Self::allowing_plain). An earlier encrypted value of the same
+    /// property of the same entity is accepted, because it cannot be distinguished from the present value.
     ///
     /// ```
     /// # use evenkeel_client::{Client, ClientError};
@@ -121,7 +122,7 @@ impl Client {
         row: &mut Row,
     ) -> Result<DecryptedRows, ClientError> {
         let encrypted = self.encrypted.get(&table.table).into_iter().flatten();
-        // A pointer is not encrypted: the encrypted value is in its blob.
+        // A pointer itself is not encrypted, only the value in its blob is.
         let present = encrypted.filter(|property| {
             row.entity
                 .get(property)
@@ -186,8 +187,8 @@ impl Client {
         })
     }
 
-    /// Whether the catalog requires a property of this origin to be encrypted. If its table has a condition, only
-    /// entities that satisfy it are.
+    /// Whether the catalog requires that a property of this origin is encrypted. If the table has a condition for
+    /// encryption, only entities that satisfy the condition are encrypted.
     fn is_due(&self, origin: &Origin<'_>, property: &str) -> bool {
         let home = self
             .catalog
@@ -196,9 +197,9 @@ impl Client {
             && home.is_none_or(|(source, _)| self.catalog.encrypts(source, &origin.entity))
     }
 
-    /// Follows copies back to the primary that a row comes from, through any number of views. A row that no view wrote is its own origin.
-    /// Returns the origin and the number of requests sent. The origin is `None` if a primary on the way does not exist, or has no such copy
-    /// now.
+    /// Returns the primary that a row comes from, and the number of requests sent. If the row is a copy, its primary is read; if the
+    /// primary is a copy as well, its own primary is read, and so on. A row that no view wrote is its own origin. The origin is `None` if
+    /// one of these primaries does not exist, or no longer has this copy.
     pub(super) async fn origin<'e>(
         &self,
         table: &TableRef,
@@ -211,7 +212,7 @@ impl Client {
             },
             0,
         );
-        // Views form no cycle, so a chain of copies is at most as long as the number of views.
+        // Views form no cycle, so a chain of copies has at most as many steps as there are views.
         for _ in 0..=self.catalog.views.len() {
             let Some((view, primary)) = self.catalog.claimed_copy(&origin.table, &origin.entity)
             else {
@@ -233,7 +234,7 @@ impl Client {
         Ok((None, requests))
     }
 
-    /// Returns the data key of an entity; `None` if its key-encryption key is not available.
+    /// Returns the data key of an entity; `None` if the key-encryption key that wraps it is not available.
     async fn key_to_decrypt(
         &self,
         table: &TableRef,
@@ -262,7 +263,7 @@ impl Client {
             .map(|vault| DataKeys { tables, vault }))
     }
 
-    /// Returns the keyed hash of a text under the hash key of a table.
+    /// Returns the keyed hash of a text, with the hash key of a table.
     pub(super) async fn hashed(
         &self,
         table: &TableRef,
@@ -282,9 +283,9 @@ impl Client {
         Ok(key.hash(name, text))
     }
 
-    /// Encrypts the properties of a message. Encryption makes a batch larger, so it may be split into several texts.
-    /// Returns `None` if nothing has to be encrypted, or if a key-encryption key is not available; the worker then
-    /// encrypts.
+    /// Encrypts the properties in a message. Because encryption makes a batch larger, the result may consist of several
+    /// messages. Returns `None` if nothing has to be encrypted, or if a key-encryption key is not available. In the
+    /// latter case, the worker encrypts the properties.
     pub(super) async fn encrypted_texts(
         &self,
         job: &PreparedMessage,
@@ -317,7 +318,8 @@ impl Client {
         }
     }
 
-    /// Returns or creates the data key of an entity; `None` if no key-encryption key is available.
+    /// Returns the data key of an entity, and creates it if it does not exist; `None` if no key-encryption key is
+    /// available.
     async fn key_to_encrypt(
         &self,
         table: &TableRef,
@@ -340,7 +342,7 @@ impl Client {
     }
 }
 
-/// Splits a message in halves until each fits into a queue message.
+/// Splits a message into halves until each part fits into a queue message.
 fn texts(mut message: Map<String, Value>) -> Result<Vec<String>, String> {
     let refused = match packed(&Value::Object(message.clone()).to_string()) {
         Ok(text) => return Ok(vec![text]),
@@ -374,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_is_too_large_after_encryption_is_split_without_loss() {
-        // As incompressible as encrypted text.
+        // Random text, because encrypted text cannot be compressed either.
         let noise = |seed: u64| {
             let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
             let mut digit = || {

@@ -12,7 +12,7 @@ use evenkeel_model::large::Pointer;
 use evenkeel_model::{ETag, EdmValue, EntityKey, Row, TableName};
 use evenkeel_storage::wide::{self, ReadError};
 
-/// Attempts to resolve an entity that is changed while its blobs are read.
+/// Maximum number of attempts to resolve an entity that changes while its blobs are read.
 const ROUNDS: u32 = 5;
 
 /// An entity with all its rows.
@@ -29,11 +29,13 @@ impl Client {
     /// content of their blobs, properties are decrypted if the key-encryption keys are available, and the pieces of a list are joined.
     /// Returns `None` if the entity does not exist.
     ///
-    /// This takes one request, one more for an entity of several rows, two for each blob, and one for the primary of a copy with blobs.
-    /// If a change deletes a blob meanwhile, the entity is read again.
+    /// This takes one request. It takes one more if the entity has several rows, two more for each blob, and one more if the entity is
+    /// a copy with blobs, for its primary. If the entity changes and a blob is therefore deleted before it is read, the entity is read
+    /// again.
     ///
-    /// A pointer is followed only to a blob of this entity, or of the primary that it is a copy of, in the container of the table's
-    /// `large_entity` view. Any other pointer is an error, because anyone who can write the row can put any pointer into it.
+    /// A pointer is followed only to a blob in the container of the table's `large_entity` view, and only if the blob belongs to this
+    /// entity or to the primary that it is a copy of. Any other pointer is an error, because anyone who can write the row can put any
+    /// pointer into it.
     ///
     /// ```
     /// # use evenkeel_client::{Client, ClientError};
@@ -52,7 +54,7 @@ impl Client {
         self.get_in(&self.target(table)?.at(&key.pk), key).await
     }
 
-    /// Like [`get`](Self::get), for any table of any account, also one that is not in the catalog.
+    /// Like [`get`](Self::get), for any table of any account, even if the table is not in the catalog.
     pub async fn get_in(
         &self,
         table: &TableRef,
@@ -80,8 +82,8 @@ impl Client {
         Ok(row)
     }
 
-    /// Reads the entity again. A write deletes the blobs of the version before it, so a missing blob is an error only
-    /// if the version is still the same.
+    /// Reads the entity again after a blob was missing. A write deletes the blobs of the version before it, so a
+    /// missing blob is an error only if the entity still has the same version.
     async fn newer(
         &self,
         table: &TableRef,
@@ -97,15 +99,16 @@ impl Client {
         }
     }
 
-    /// Reads the value of one property in parts of at most 4 MiB, since a blob may be too large for memory. Text is passed on as UTF-8.
-    /// Returns the number of bytes; `None` if the entity does not exist or has no string or binary property of this name.
+    /// Reads the value of one property in parts of at most 4 MiB, because a blob may be too large for memory. Each part is passed to
+    /// `take`; text is passed as UTF-8. Returns the number of bytes; `None` if the entity does not exist or has no string or binary
+    /// property of this name.
     ///
-    /// The hash of the content is verified before any part is passed on, so a blob above 4 MiB is read twice.
+    /// The hash of the whole content is verified before the first part is passed on, so a blob above 4 MiB is read twice.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Encryption`], before any bytes are passed on, if an encrypted property cannot be decrypted (see
-    /// [`decrypt`](Self::decrypt)) or no key-encryption key for it is available.
+    /// [`ClientError::Encryption`] if an encrypted property cannot be decrypted (see [`decrypt`](Self::decrypt)) or its
+    /// key-encryption key is not available. No bytes have been passed on then.
     pub async fn read_value(
         &self,
         table: &TableRef,
@@ -140,8 +143,8 @@ impl Client {
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
     ) -> Result<Option<u64>, ClientError> {
         if self.is_encrypted(table, property) {
-            // An encrypted value can be decrypted only as a whole. The properties in encryption conditions are kept, because they determine
-            // whether the value has to be encrypted.
+            // An encrypted value can be decrypted only as a whole. The properties in encryption conditions are kept as well, because they
+            // determine whether the value has to be encrypted.
             let needed: BTreeSet<String> = self
                 .catalog
                 .encryption_conditions()

@@ -13,22 +13,22 @@ use crate::encryption::EncryptionError;
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// A worker would poison the job, or no queue accepts it.
+    /// A worker would poison the job, or no configured queue accepts it.
     #[error("{0}")]
     Job(String),
-    /// A name is not in the configuration.
+    /// A name is unknown in the configuration.
     #[error("{0}")]
     Unknown(String),
     /// A text is not a valid term of a lookup.
     #[error(transparent)]
     Term(#[from] TermError),
-    /// The keys of a view cannot answer the lookup.
+    /// The lookup cannot be answered by the keys of the view.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// The continuation does not belong to this lookup.
+    /// The continuation is from another lookup.
     #[error("invalid continuation: {0}")]
     Continuation(&'static str),
-    /// The template of a join cannot make a key from a value of a row.
+    /// The key template of a join cannot be rendered with the values of a row.
     #[error("{doing}")]
     Join {
         /// The table and the row.
@@ -73,7 +73,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether the call fails every time with this configuration, so that a retry is pointless.
+    /// Whether the call will fail every time with this configuration, so that a retry is useless.
     pub const fn is_misuse(&self) -> bool {
         match self {
             Self::Job(_)

@@ -1,8 +1,9 @@
 //! Finds an entity that may be moving between its table and its archive.
 //!
-//! An `archive` writes the copy before it deletes the source, and a `restore` writes the source before it deletes the
-//! copy. The entity is therefore in at least one of the two at any time. Reading the source, the archive and the source
-//! again finds it, whichever way it moves meanwhile, unless it moves both ways between two of the reads.
+//! An `archive` job writes the copy before it deletes the source, and a `restore` job writes the source before it
+//! deletes the copy. Therefore the entity is in the source table, in the archive, or in both at any time. The source is
+//! read first, then the archive, then the source again. These reads find the entity even if it moves meanwhile, unless
+//! it moves both ways between two of them.
 
 use bytes::Bytes;
 
@@ -15,7 +16,7 @@ use evenkeel_storage::FilePlace;
 /// The place where an entity was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntityLocation {
-    /// In its own table.
+    /// In the source table of the archive.
     Source,
     /// In the archive.
     Archive,
@@ -24,18 +25,18 @@ pub enum EntityLocation {
 /// An entity and the place where it was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundEntity {
-    /// The entity. It has no Timestamp if it was read from a document or file.
+    /// The entity. Its row has no Timestamp if the archive stores documents or files.
     pub row: Row,
-    /// The place where it was found.
+    /// Whether the entity was found in its own table or in the archive.
     pub at: EntityLocation,
 }
 
 impl Client {
-    /// Finds an entity in the source of an archive or in the archive itself. Returns `None` if it is in neither. Log archives cannot
-    /// be searched.
+    /// Finds an entity in the source of an archive or in the archive itself. Returns `None` if the entity is in neither of them. Log
+    /// archives cannot be searched.
     ///
-    /// This takes one to three requests, and one more for each read of an entity of several rows. Large values stay pointers to their
-    /// blobs; [`get`](Client::get) returns their content.
+    /// This takes one to three requests, and one more for each read of an entity with several rows. Large values are returned as
+    /// pointers to their blobs. [`get`](Client::get) returns the content of the blobs instead.
     ///
     /// ```
     /// # use evenkeel_client::{Client, EntityLocation};
@@ -94,7 +95,7 @@ impl Client {
         self.decrypt(table, std::slice::from_mut(row)).await
     }
 
-    /// Reads one entity of an archive other than a log, and returns the number of requests sent.
+    /// Reads one entity of an archive and returns the number of requests sent. The archive must not be a log.
     pub(super) async fn in_archive(
         &self,
         archive: &Archive,

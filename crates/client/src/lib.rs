@@ -12,8 +12,8 @@
 //!
 //! # Example
 //!
-//! [`connect()`] reads a configuration as the program does and opens its Azure accounts. Tests of applications open an embedded store
-//! with `evenkeel::app::connect` of the program's own library.
+//! [`connect()`] reads a configuration like the program does, and opens its Azure accounts. To open an embedded store, tests of
+//! applications use `evenkeel::app::connect` of the program's own library.
 //!
 //! ```
 //! use evenkeel_config::Request;
@@ -73,16 +73,16 @@ pub use packing::{IN_FLIGHT, MessagePacker, ReadyMessage, SendResult};
 pub use settled::InStep;
 pub use submission::{PreparedMessage, SentMessage};
 
-/// A client for applications. It is cheap to clone and can be used from many tasks at once.
+/// A client for applications. Cloning it is cheap, and many tasks can use it at once.
 #[derive(Debug, Clone)]
 pub struct Client {
     stores: Stores,
     catalog: Arc<Catalog>,
     queues: Arc<[QueueSettings]>,
     caches: Arc<BTreeMap<TableRef, Arc<EntityCache>>>,
-    /// The encrypted properties in the rows of each table, copies and archives included.
+    /// The encrypted properties of each table. Tables of copies and archives are included.
     encrypted: Arc<BTreeMap<TableName, BTreeSet<String>>>,
-    /// Whether encrypted properties may be read although they are stored in plain text.
+    /// Whether properties that should be encrypted may be read if they are stored in plain text.
     allows_plain: bool,
 }
 
@@ -104,9 +104,9 @@ impl Client {
         }
     }
 
-    /// Also reads encrypted properties that are stored in plain text, which is an error otherwise. Use it until
-    /// `evenkeel keys seal` has encrypted the values written before `encrypt` was declared. Meanwhile anyone who can
-    /// write a row can put a plain value there.
+    /// Allows reading properties that should be encrypted but are stored in plain text, which is an error otherwise.
+    /// Use this until `evenkeel keys seal` has encrypted the values that were written before `encrypt` was declared.
+    /// Meanwhile, anyone who can write a row can put a plain value into it.
     #[must_use]
     pub const fn allowing_plain(mut self) -> Self {
         self.allows_plain = true;
@@ -118,14 +118,14 @@ impl Client {
         &self.catalog
     }
 
-    /// Returns a table of the catalog. The name is matched case-insensitively.
+    /// Returns a table of the catalog. The comparison of names ignores case.
     fn table(&self, name: &TableName) -> Result<&TableRef, ClientError> {
         self.catalog
             .table(name)
             .ok_or_else(|| ClientError::unknown("table", name, self.catalog.tables.values()))
     }
 
-    /// Like `table`, but also accepts a table that is spread over several accounts and can only be read.
+    /// Like `table`, but also accepts a table that is spread over several accounts, which can only be read.
     fn target(&self, name: &TableName) -> Result<TargetRef, ClientError> {
         self.catalog
             .target(name)

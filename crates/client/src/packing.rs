@@ -1,4 +1,4 @@
-//! Packs many jobs into few messages: jobs that differ only in their primary share one.
+//! Packs many jobs into few messages. Jobs that differ only in their primary share a message.
 
 use futures::stream::{FuturesOrdered, StreamExt as _};
 use serde_json::{Map, Value};
@@ -7,46 +7,46 @@ use super::{Client, ClientError, PreparedMessage, SentMessage};
 use evenkeel_model::QueueName;
 use evenkeel_model::job::{self, PackResult, Packer};
 
-/// Maximum number of messages sent concurrently: enough to hide the round trip, and too few to be throttled (Azure
+/// Maximum number of messages sent concurrently. It hides the round trips, and is too small for throttling (Azure
 /// allows 2,000 messages/s per queue).
 pub const IN_FLIGHT: usize = 32;
 
-/// Packs jobs into messages.
+/// Collects jobs and packs them into messages.
 pub struct MessagePacker<'a> {
     client: &'a Client,
     queue: Option<&'a QueueName>,
     /// Maximum number of jobs per message.
     most: usize,
     packer: Packer,
-    /// Number of the first job in the packer.
+    /// Number of the first waiting job.
     first: u64,
 }
 
 /// A message that is ready to be sent, or the reason why its job cannot be sent.
 #[derive(Debug)]
 pub struct ReadyMessage {
-    /// Number of its first job.
+    /// Number of the first job in the message.
     pub first: u64,
-    /// How many consecutive jobs it contains, the first included.
+    /// Number of consecutive jobs in the message.
     pub jobs: usize,
-    /// The message.
+    /// The message, or the reason why its job cannot be sent.
     pub message: Result<PreparedMessage, ClientError>,
 }
 
 /// The result of sending one message.
 #[derive(Debug)]
 pub struct SendResult {
-    /// Index of its first job.
+    /// Index of the first job in the message.
     pub first: usize,
-    /// How many consecutive jobs it contains, the first included.
+    /// Number of consecutive jobs in the message.
     pub jobs: usize,
-    /// The sent message, or an error. After an error of a store the message may have been sent nevertheless.
+    /// The sent message, or an error. If a store failed, the message may have been sent nevertheless.
     pub sent: Result<SentMessage, ClientError>,
 }
 
 impl Client {
-    /// Packs jobs into messages of at most `most` jobs (1 to 1,000), for this queue or for the first declared queue
-    /// that accepts each job.
+    /// Creates a packer for messages of at most `most` jobs (1 to 1,000). The messages go to this queue. If there is
+    /// none, each message goes to the first declared queue that accepts its jobs.
     pub fn packing<'a>(&'a self, queue: Option<&'a QueueName>, most: usize) -> MessagePacker<'a> {
         MessagePacker {
             client: self,
@@ -57,9 +57,9 @@ impl Client {
         }
     }
 
-    /// Sends many jobs, each as [`submit`](Self::submit) accepts it. Consecutive jobs that differ only in their primary share a message of
-    /// at most `most` jobs (1 to 1,000; 100 fill a transaction). 32 messages are sent concurrently. The results are in the order of the
-    /// jobs, and a refused job does not stop the others.
+    /// Sends many jobs. Each job has the form that [`submit`](Self::submit) accepts. Consecutive jobs that differ only in their primary
+    /// share a message of at most `most` jobs (1 to 1,000; 100 jobs fill a transaction). Up to 32 messages are sent concurrently. The
+    /// results are in the order of the jobs. A refused job does not stop the others.
     ///
     /// ```
     /// # use evenkeel_client::Client;
@@ -121,7 +121,7 @@ impl MessagePacker<'_> {
         self.packer.is_empty()
     }
 
-    /// Adds a job and returns the messages that are ready.
+    /// Adds a job and returns the messages that are now ready to be sent.
     pub fn add(&mut self, number: u64, job: &str) -> Vec<ReadyMessage> {
         let message = self.client.prepare(job, self.queue);
         let object = message
@@ -154,7 +154,7 @@ impl MessagePacker<'_> {
         ready
     }
 
-    /// Returns the message of the waiting jobs, if any.
+    /// Returns a message with the waiting jobs; `None` if no job is waiting.
     pub fn flush(&mut self) -> Option<ReadyMessage> {
         let jobs = self.packer.len();
         let message = self.packer.take()?;

@@ -1,9 +1,9 @@
-//! Turns a stored row into a resolved entity: replaces pointers by the content of their blobs, and joins the pieces of
-//! a list.
+//! Turns a stored row into a complete entity: pointers are replaced by the content of their blobs, and the pieces of a
+//! list are joined.
 //!
-//! Anyone who can write a row can put a pointer to any blob into it. A pointer is therefore followed only to a blob of
-//! the same entity, or of the primary that the row is a copy of, in the container that the catalog declares. The
-//! content is used only if its length and hash match the pointer.
+//! Anyone who can write a row can put a pointer to any blob into it. Therefore a pointer is followed only to a blob in
+//! the container that the catalog declares, and only if the blob belongs to the same entity or to the primary that the
+//! row is a copy of. The content of the blob is used only if its length and hash match the pointer.
 
 use sha2::{Digest as _, Sha256};
 
@@ -26,7 +26,7 @@ pub(super) fn joined(table: &TableRef, entity: Entity) -> Result<Entity, ClientE
     Ok(lists::of_row(&site, &entity)?.join(entity))
 }
 
-/// Where the large values of an entity are stored.
+/// The place where the large values of an entity are stored.
 struct ValuePlace {
     account: AccountName,
     container: ContainerName,
@@ -35,8 +35,8 @@ struct ValuePlace {
 }
 
 impl Client {
-    /// Returns where the blobs are that a row may point to: those of the row itself, or of the primary that it is a
-    /// copy of. `None` if its table has no large values.
+    /// Returns the place of the blobs that a row may point to. They belong to the row itself, or to the primary that
+    /// the row is a copy of. `None` if the table of that entity has no large values.
     async fn value_place(
         &self,
         table: &TableRef,
@@ -99,8 +99,8 @@ pub(super) async fn resolve(
     Ok(())
 }
 
-/// Reads the blob that a property points to, part by part, and returns its length. No part is passed on before the hash
-/// of the whole content is verified, so a blob above `PART_BYTES` is read twice.
+/// Reads the blob that a property points to, in parts, and returns its length. No part is passed on before the hash of
+/// the whole content is verified, so a blob above `PART_BYTES` is read twice.
 pub(super) async fn read(
     client: &Client,
     table: &TableRef,
@@ -128,7 +128,7 @@ pub(super) async fn read(
 
 const PART_BYTES: u64 = 4 << 20;
 
-/// The blob that a property points to, at one version and with the length that the pointer gives.
+/// The blob that a property points to. It has been found at one version, with the length that the pointer states.
 struct StoredValue<'c> {
     property: &'c str,
     pointer: &'c Pointer,
@@ -182,7 +182,7 @@ impl<'c> StoredValue<'c> {
         })
     }
 
-    /// Reads the whole blob once, passes its parts on, and compares the hash at the end.
+    /// Reads the whole blob once and passes on its parts. The hash is compared at the end.
     async fn read_parts(
         &self,
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
@@ -192,7 +192,7 @@ impl<'c> StoredValue<'c> {
             return Err(broken("which is not a blob"));
         };
         let (mut hash, mut at) = (Sha256::new(), 0);
-        // An empty blob has no part, and its hash is still compared.
+        // An empty blob has no part, but its hash must be compared as well.
         loop {
             let end = self.found.length.min(at + PART_BYTES);
             let part = self

@@ -1,8 +1,9 @@
-//! Read-your-writes: whether everything derived from a primary is in step with a version of it.
+//! Determines whether everything derived from a primary is in step with a version of it, so that applications can read
+//! what they wrote.
 //!
-//! The footprint of a primary names the version at which all its items were last in step. If that is the requested
-//! version, one point read is enough. If it is another version, a read of the primary shows whether that one is
-//! current.
+//! The footprint of a primary contains the version at which all its items were last in step. If this is the requested
+//! version, one point read is sufficient. Otherwise the primary is read as well, to find out whether the version in the
+//! footprint is the present version.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use evenkeel_model::settings::WaitPolicy;
 use evenkeel_model::settled::{FINGERPRINT, SETTLED, Settled, footprint_key};
 use evenkeel_model::{ETag, EntityKey, TableName};
 
-/// Delays between two reads.
+/// Delays between two reads of the footprint.
 const POLL_DELAYS: WaitPolicy =
     WaitPolicy::doubling(Duration::from_millis(50), Duration::from_secs(1));
 
@@ -25,7 +26,8 @@ const POLL_DELAYS: WaitPolicy =
 pub struct InStep {
     /// Every derived item has the requested version, or a later one.
     pub in_step: bool,
-    /// Neither the primary nor its footprint exists: it never existed, or its tombstone has been removed.
+    /// Neither the primary nor its footprint exists. Either the primary never existed, or its tombstone has been
+    /// removed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
     /// A range overlay of the primary has not been applied to all entities of its range yet.
@@ -47,12 +49,12 @@ impl InStep {
 }
 
 impl Client {
-    /// Returns whether everything that the catalog derives from a primary is in step with the version at this ETag, or with a later one.
-    /// Without an ETag it is the present version. A deleted primary is in step when everything derived from it is deleted. The entities of
-    /// a range that the primary sets properties on count as derived from it, with their own items.
+    /// Returns whether everything that the catalog derives from a primary is in step with the version at this ETag, or with a later
+    /// version. If there is no ETag, the present version is checked. A deleted primary is in step when everything derived from it is
+    /// deleted. If the primary sets properties on the entities of a range, these entities and their own items count as derived from it.
     ///
-    /// This takes one request if the version at this ETag is the one that was last in step, otherwise two. Entities that are derived from
-    /// derived entities have their own footprints and are not included.
+    /// This takes one request if the version at this ETag is the one that was last in step, and otherwise two requests. Entities that are
+    /// derived from derived entities have footprints of their own. They are not checked.
     ///
     /// # Errors
     ///
@@ -98,8 +100,8 @@ impl Client {
         })
     }
 
-    /// Calls [`settled`](Self::settled) after 50 ms, then at doubled intervals of at most a second, until everything is
-    /// in step or the time is over.
+    /// Calls [`settled`](Self::settled) at once, and then again and again until everything is in step or the time is
+    /// over. The first pause is 50 ms. Each further pause is twice as long, but at most one second.
     pub async fn wait_for(
         &self,
         table: &TableName,
@@ -107,7 +109,7 @@ impl Client {
         etag: Option<&ETag>,
         within: Duration,
     ) -> Result<InStep, ClientError> {
-        // There is no deadline if the duration exceeds the range of the clock.
+        // If the duration exceeds the range of the clock, there is no deadline.
         let until = Instant::now().checked_add(within);
         let mut waits = POLL_DELAYS.waits(|| 0.5);
         let mut requests = 0;
@@ -124,7 +126,8 @@ impl Client {
         }
     }
 
-    /// Returns the footprint's state and whether a range is still to be updated; `None` if there is no footprint.
+    /// Returns the version in the footprint, and whether a range overlay still has to be applied; `None` if there is no
+    /// footprint.
     async fn last_settled(
         &self,
         source: &TableRef,

@@ -1,4 +1,4 @@
-//! Sends jobs. Each is checked as the worker checks it, and goes to the first queue that accepts it.
+//! Sends jobs. A job is first checked like the worker checks it. It is sent to the first queue that accepts it.
 
 use std::time::Duration;
 
@@ -15,28 +15,28 @@ use evenkeel_storage::Ttl;
 /// A checked job that is ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PreparedMessage {
-    /// The account of its queue.
+    /// The account of the queue.
     pub account: AccountName,
-    /// The queue, or the shard of it that the job's key belongs to.
+    /// The queue, or the queue's shard for the key of the job.
     pub queue: QueueName,
     /// The text of the message.
     pub text: String,
     /// The operation.
     pub op: &'static str,
-    /// Number of jobs in the message, more than one for a batch.
+    /// Number of jobs in the message. A batch has several jobs.
     pub jobs: usize,
-    /// A description of the job's subject, for messages.
+    /// A text that describes what the job is about, for log lines and errors.
     pub about: String,
     /// The id that the client gave to the job.
     pub id: Option<String>,
-    /// Fields that the operation does not have.
+    /// Names of fields in the job that the operation does not have.
     pub unknown_fields: Vec<String>,
 }
 
 /// A job that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentMessage {
-    /// The queue, or the shard of it that the job's key belongs to.
+    /// The queue, or the queue's shard for the key of the job.
     pub queue: QueueName,
     /// The id of the message.
     pub message_id: String,
@@ -44,18 +44,19 @@ pub struct SentMessage {
     pub op: &'static str,
     /// The id that the client gave to the job.
     pub id: Option<String>,
-    /// Fields that the operation does not have. They are sent along and ignored.
+    /// Names of fields in the job that the operation does not have. They are sent, and the worker ignores them.
     pub unknown_fields: Vec<String>,
 }
 
 impl Client {
-    /// Sends a job: JSON as described in `docs/jobs.md`, at most 1 MiB, plain, in Base64, or compressed with gzip in Base64. It goes to the
-    /// first declared queue that accepts its operation, and there to the shard of its key. It is compressed if it exceeds 48 KiB.
+    /// Sends a job: JSON as described in `docs/jobs.md`, of at most 1 MiB. It may be plain, in Base64, or compressed with gzip in Base64.
+    /// The job goes to the first declared queue that accepts its operation. If the queue has shards, the key of the job selects the shard.
+    /// A plain job is compressed if it exceeds 48 KiB.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Job`] if the worker would poison the job; nothing was sent. After any other error the job may have been sent.
-    /// Sending it again is safe, because queues may deliver a message twice anyway.
+    /// [`ClientError::Job`] if the worker would poison the job. Nothing was sent then. After any other error, the job may have been
+    /// sent. It is safe to send it again, because a queue may deliver a message twice anyway.
     ///
     /// ```
     /// # use evenkeel_client::{Client, ClientError};
@@ -69,7 +70,7 @@ impl Client {
         self.send(&self.prepare(job, None)?).await
     }
 
-    /// Like [`submit`](Self::submit), to this queue.
+    /// Like [`submit`](Self::submit), but sends the job to this queue.
     pub async fn submit_to(
         &self,
         queue: &QueueName,
@@ -87,8 +88,9 @@ impl Client {
         prepare(job, queue, &self.queues, &self.catalog).map_err(ClientError::Job)
     }
 
-    /// Sends a checked job. Its encrypted properties are encrypted here if the key-encryption keys are available,
-    /// otherwise by the worker. An encrypted batch may need several messages; the returned id is that of the first.
+    /// Sends a checked job. If the key-encryption keys are available, its encrypted properties are encrypted here,
+    /// otherwise by the worker. An encrypted batch may need several messages. In this case the id of the first message
+    /// is returned.
     pub async fn send(&self, job: &PreparedMessage) -> Result<SentMessage, ClientError> {
         let queues = &self.account(&job.account)?.queues;
         let sealed = self.encrypted_texts(job).await?;
@@ -124,7 +126,7 @@ impl Client {
     }
 }
 
-/// Checks a job as the worker does. The error is the reason why it would be poisoned.
+/// Checks a job like the worker checks it. The error is the reason for which the worker would poison the job.
 fn prepare(
     text: &str,
     queue: Option<&QueueName>,
@@ -147,7 +149,8 @@ fn prepare(
     let table = table_of(&envelope.job, catalog)?;
     let op = envelope.job.op();
     let queue = accepting_queue(&envelope.job, queue, queues, catalog)?;
-    // A job about a whole table has no key and goes to the first shard. A batch goes to the shard of its first job.
+    // A job about a whole table has no key and goes to the first shard. A batch goes to the shard that the key of its
+    // first job selects.
     let shard = envelope
         .job
         .key()
@@ -175,7 +178,7 @@ fn prepare(
     })
 }
 
-/// Checks every job of a batch and returns the first.
+/// Checks every job of a batch and returns the first job.
 fn first_of(batch: &Batch, catalog: &Catalog) -> Result<JobEnvelope, String> {
     let in_job =
         |at: usize, problem: String| format!("job {} of {}: {problem}", at + 1, batch.len());
@@ -209,12 +212,12 @@ pub(super) fn packed(json: &str) -> Result<String, String> {
     })
 }
 
-/// Returns the table of the primary that a job is about, which selects the shard together with the key. For an archive
-/// or restore job it is the source of the archive, so that all jobs of one primary go to the same shard.
+/// Returns the table of the primary that a job is about. This table and the key select the shard. For an archive or
+/// restore job, it is the source of the archive, so that all jobs of one primary go to the same shard.
 pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
     let derives = job.effect() == Effect::Derives;
     match job.operation().subject() {
-        // Archived entities that are stored as documents are included.
+        // This includes archived entities that are stored as documents.
         JobSubject::Primary(table, _) => {
             let archived = catalog
                 .archived_values
@@ -283,7 +286,7 @@ fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
         })
 }
 
-/// Returns a table of the catalog if the job may change it.
+/// Returns a table of the catalog. It is an error if the job must not change this table.
 fn named_table(name: &TableName, job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
     let table = catalog.table(name).ok_or_else(|| {
         if catalog.spread.contains_key(name) {
@@ -313,7 +316,7 @@ fn known_archive(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String>
         })
 }
 
-/// Returns the requested queue, or the first that accepts the job.
+/// Returns the requested queue. If none is requested, it is the first queue that accepts the job.
 fn accepting_queue<'a>(
     job: &Job,
     requested: Option<&QueueName>,

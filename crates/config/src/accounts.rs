@@ -22,7 +22,7 @@ const CONNECTION_STRING: SecretKeys = SecretKeys {
     env: "connection_string_env",
     file: "connection_string_file",
 };
-/// The emulator's connection string, which is not a secret.
+/// The key whose only valid value is the connection string of the emulator, which is not a secret.
 const EMULATOR: &str = "connection_string";
 pub(super) const KEY: SecretKeys = SecretKeys {
     env: "key_env",
@@ -44,7 +44,7 @@ struct Choice<C> {
     keys: &'static [&'static [&'static str]],
 }
 
-/// The kinds of accounts. Azure accounts also have the keys of [`AUTHS`].
+/// The kinds of accounts, each with the keys that are allowed for it. Azure accounts also have the keys of [`AUTHS`].
 static KINDS: [Choice<Backend>; 2] = [
     Choice {
         word: "embedded",
@@ -58,7 +58,7 @@ static KINDS: [Choice<Backend>; 2] = [
     },
 ];
 
-/// The ways to sign in to Azure Storage, the default first.
+/// The ways to sign in to Azure Storage. The first one is the default.
 static AUTHS: [Choice<Auth>; 4] = [
     Choice {
         word: "connection_string",
@@ -247,7 +247,8 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
     }
 }
 
-/// The connection string from the environment or a file, or else the emulator's. The later layer wins.
+/// Returns the connection string from the environment or a file, or else the emulator's. If both are set, the one in
+/// the later layer wins.
 fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
     const EXPECTED: &str = "expected UseDevelopmentStorage=true. Any other connection string is a secret: set connection_string_env to an environment variable, or connection_string_file to a file";
     if !section.has(EMULATOR) {
@@ -269,7 +270,7 @@ fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
     }
 }
 
-/// The last of these keys that is set, or else `kind`.
+/// Returns the last key in this list that is set, or `kind` if none is set.
 fn last_set_key(section: &Section<'_>, keys: &[&'static str]) -> &'static str {
     keys.iter()
         .rev()

@@ -27,7 +27,7 @@ pub(super) struct ArchiveDraft<'a> {
 }
 
 pub(super) enum TargetDraft {
-    /// A table, and the account that is named for it.
+    /// A table, and the account that the section names for this table.
     Table(TableName, Option<AccountName>),
     Blob(BlobTarget),
     File(FileTarget),
@@ -143,7 +143,8 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
 pub(super) const SHARED_FOLDER: &str =
     "a folder that every worker shares, such as \"/mnt/archive/employees\"";
 
-/// Parses an absolute folder and removes repeated slashes, `.` and a slash at the end: footprints list files by this one spelling.
+/// Parses an absolute folder and removes repeated slashes, `.` and a slash at the end, because footprints identify files by the
+/// text of their folder.
 pub(super) fn shared_folder(text: &str) -> Result<String, String> {
     let path = Path::new(text);
     if !path.is_absolute() {
@@ -216,7 +217,7 @@ fn property(text: &str) -> Result<String, String> {
     }
 }
 
-/// Refuses the program's own containers: staged blobs in them are deleted, and their content is trusted.
+/// Refuses the program's own containers, because the program deletes staged blobs in them and trusts their content.
 fn container(text: &str) -> Result<ContainerName, String> {
     if OWN_CONTAINERS.contains(&text) {
         return Err(format!(

@@ -1,4 +1,5 @@
-//! Builds the catalog: first the tables with their spelling and accounts, then the views and archives over them.
+//! Builds the catalog: first the tables with their spelling and accounts, then the views and archives that use these
+//! tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use evenkeel_model::{AccountName, TableName};
 struct TableAccounts(BTreeMap<TableName, Option<AccountSet>>);
 
 impl TableAccounts {
-    /// Adds a table. The first spelling is kept, and all places that name accounts must name the same ones.
+    /// Adds a table. The first spelling of its name is kept. All places that name accounts for the table must name the
+    /// same ones.
     fn declare(
         &mut self,
         name: &TableName,
@@ -49,7 +51,7 @@ impl TableAccounts {
         }
     }
 
-    /// A table that views may write to, which may be spread over accounts.
+    /// Returns a table that views may write to. It may be spread over several accounts.
     fn target(&self, name: &TableName) -> TargetRef {
         let (table, accounts) = self
             .0
@@ -61,7 +63,8 @@ impl TableAccounts {
         }
     }
 
-    /// A table in one account. If it is spread over several, the clauses report that.
+    /// Returns a table that must be in one account. If the table is spread over several accounts, the check of the
+    /// clauses reports that.
     fn place(&self, name: &TableName) -> TableRef {
         self.target(name).first()
     }

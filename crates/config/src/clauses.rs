@@ -1,5 +1,8 @@
-//! The model states what each declaration owns, writes, bars and needs ([`Clause`]). This module knows no kinds of views, archives or
-//! tables. It compares the clauses and reports two owners of one thing, two writers of one row, barred facts and missing facts.
+//! Checks that the declarations of a catalog do not contradict each other.
+//!
+//! For each view, archive and table, the model lists clauses ([`Clause`]): what the declaration owns, which rows it writes, and which
+//! facts about tables it states, needs or forbids. This module compares clauses without knowing the kinds of declarations. It reports
+//! things with two owners, rows with two writers, and facts that are forbidden or missing.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +118,7 @@ impl<'f, 'c> Facts<'f, 'c> {
         Self(facts)
     }
 
-    /// Describes a fact about tables; `None` if no declaration states it.
+    /// Describes the declaration that states a fact about these tables; `None` if no declaration states it.
     fn sentence(&self, named: &Tables, fact: &Fact) -> Option<String> {
         let mut stated = self.0.get(fact)?.iter();
         let (by, tables) = stated.find(|(_, tables)| tables.cover(named))?;
@@ -125,11 +128,11 @@ impl<'f, 'c> Facts<'f, 'c> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RowOverlap {
-    /// Their key templates are equal.
+    /// The two declarations have equal key templates, so they write the same rows.
     Same,
-    /// One of them may write any row of the table.
+    /// At least one declaration has no key templates and may write any row of the table.
     Any,
-    /// Their keys may be equal, depending on the values of properties.
+    /// The key templates differ, but may give the same keys for some values of properties.
     Possible,
 }
 
@@ -164,8 +167,8 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Violation
             };
             ("set", format!("{other} sets {name} on {what}"))
         }
-        // A copy replaces the whole row without these properties, so the job that sets them fails. Rows in the table of their primaries
-        // are not primaries.
+        // The other declaration writes whole rows. A copy replaces a row without keeping these properties, so the job that sets the
+        // properties fails. Rows that a view writes into its source table are not primaries.
         (WrittenPart::Properties(_), made) => {
             let is_copy = matches!(made, WrittenPart::Copy);
             let remedy = match row_overlap {

@@ -1,5 +1,5 @@
-//! Cycles: one declaration writes what another reads, which writes in turn, and so on back to the first. Clauses compare two
-//! declarations each, so they cannot find a cycle.
+//! Finds cycles of declarations. In a cycle, each declaration writes what the next one reads, and the last one writes what
+//! the first one reads. Clauses compare only two declarations at a time, so they cannot find a cycle.
 //!
 //! | cycle | refused |
 //! |---|---|
@@ -7,7 +7,8 @@
 //! | that contains a view over a range, which writes only changed values | if each view reads a property that the one before it sets |
 //! | of archives | always, because it would bring an entity back as a primary; a `restore` job does that |
 //!
-//! If some view in every cycle of properties reads nothing that the one before it sets, each change of a value causes finitely many others.
+//! If a cycle of properties contains a view that reads no property that the view before it sets, each change of a value causes only
+//! finitely many further changes.
 
 use std::ptr;
 
@@ -45,8 +46,8 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     }
 }
 
-/// Copies in another table are primaries of the views there, so a cycle would copy copies for ever. A copy in its primary's own table
-/// is never a primary.
+/// Reports a cycle of copies. Copies in another table are primaries of the views of that table, so a cycle would copy copies for
+/// ever. A copy in the table of its primary is never a primary.
 fn check_tables(root: &Section<'_>, view: &View, views: &[&View]) {
     let step = |from: &View, to: &View| {
         (from.range().is_none() && other_table(from) == Some(&to.source.table))
@@ -78,13 +79,13 @@ fn check_properties(root: &Section<'_>, view: &View, views: &[&View]) {
     }
 }
 
-/// The shortest cycle from a declaration back to itself, as a text for each step.
+/// Returns the shortest cycle from a declaration back to itself, with a text for each step.
 fn shortest_cycle<N>(
     first: &N,
     all: &[&N],
     step: impl Fn(&N, &N) -> Option<String>,
 ) -> Option<Vec<String>> {
-    // Breadth first: each declaration that was reached, with the steps to it.
+    // The declarations that a breadth-first search has reached, each with the steps that lead to it.
     let mut reached: Vec<(&N, Vec<String>)> = Vec::new();
     let (mut from, mut at) = ((first, Vec::new()), 0);
     loop {
@@ -113,16 +114,17 @@ fn other_table(view: &View) -> Option<&TableName> {
     target(view).filter(|target| **target != view.source.table)
 }
 
-/// What one view writes and the other reads, as a text that begins with a verb.
+/// Describes what `from` writes and `to` reads, as a text that begins with a verb.
 fn dependency(from: &View, to: &View) -> Option<String> {
     if target(from) != Some(&to.source.table) {
         return None;
     }
     let Some((_, set)) = from.set_properties() else {
-        // The view writes rows of its own, with any properties. In its source table they are not primaries, so no view reads them.
+        // The view writes rows of its own, with any properties. If it writes them into its source table, they are not primaries
+        // there, so no view reads them.
         return other_table(from).map(|target| format!("writes rows of {target}"));
     };
-    // The last writer of several primaries depends on all their properties.
+    // If the last writer wins among several primaries, the view depends on all properties of these primaries.
     let reads_all = to.on_conflict == OnConflict::LastWriter
         || matches!(to.form(), Form::Copies { select: None, .. });
     let reads = to.properties();

@@ -1,4 +1,5 @@
-//! Views of tables by date. Their source must be the tables of a retention, and their target must have the same dates.
+//! Views of tables by date. The source of such a view must be the tables of a retention, and its target must have the
+//! same dates.
 
 use super::views::{NamedTarget, ViewDraft};
 use evenkeel_model::catalog::{DatedRef, FOOTPRINTS, Retention, View};
@@ -6,7 +7,7 @@ use evenkeel_model::dated::DatedTables;
 
 type DatedDraft<'a> = ViewDraft<'a, DatedTables>;
 
-/// Builds a view of tables by date. By default its target is in the account of its source.
+/// Builds a view of tables by date. By default, the target is in the account of the source.
 pub(super) fn view(
     draft: &DatedDraft<'_>,
     views: &[DatedDraft<'_>],

@@ -3,10 +3,11 @@
 /// `config/default.toml` of the source tree: every key with its default, and an example catalog.
 pub(super) const DEFAULT: &str = include_str!("../../../config/default.toml");
 
-/// The profiles of the source tree, which are used if the folder has none of that name.
+/// The profiles of the source tree. One is used if the configuration folder has no profile of that name.
 pub(super) const PROFILES: [(&str, &str); 1] =
     [("azurite", include_str!("../../../config/azurite.toml"))];
 
-/// The sections that describe data. The built-in ones are only an example, so they are dropped if there is a configuration folder.
+/// The sections that describe data. The built-in sections are only an example, so they are dropped if there is a configuration
+/// folder.
 pub(super) const CATALOG_SECTIONS: [&str; 5] =
     ["tables", "views", "archives", "retention", "events"];

@@ -4,7 +4,7 @@ pub(super) struct TextLines<'a>(Vec<&'a str>);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Redeclaration {
-    /// The index of the table header above the line, or of the line itself.
+    /// The index of the last table header up to the line of the second declaration.
     pub(super) header: Option<usize>,
     pub(super) is_header: bool,
     pub(super) key: String,
@@ -30,7 +30,7 @@ impl<'a> TextLines<'a> {
             });
         }
         let key = key_name(self.0[at])?;
-        // If the header occurs twice, the table begins at the first one.
+        // If the header occurs twice, the table begins at the first occurrence.
         let begins = named.as_ref().map_or(0, |name| {
             (0..at)
                 .find(|at| header_name(self.0[*at]).as_ref() == Some(name))

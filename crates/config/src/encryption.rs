@@ -29,7 +29,8 @@ const KEY: SecretKeys = SecretKeys {
     file: "key_file",
 };
 
-/// Reads the keys. A key without its secret is left out: this process cannot unwrap its data keys.
+/// Reads the key-encryption keys. A key without its secret is left out, because this process cannot unwrap the data
+/// keys that are wrapped with it.
 pub(super) fn read(root: &Section<'_>) -> EncryptionSettings {
     if !root.has("encryption") {
         return EncryptionSettings::default();
@@ -106,7 +107,8 @@ fn wrapped_key(name: &str, section: &Section<'_>, settings: &mut EncryptionSetti
     }
 }
 
-/// Parses the address of a key in a vault. It has no version, because each wrapped key names the version that wrapped it.
+/// Parses the address of a key in a vault. The address must have no version, because each wrapped data key names the
+/// version that wrapped it.
 fn vault_key(text: &str) -> Result<Url, String> {
     const EXPECTED: &str = "the address of a key without its version, such as \"https://contoso.vault.azure.net/keys/evenkeel\"";
     let url = address::parse_trusted(text, EXPECTED)?;
@@ -150,7 +152,7 @@ pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
     names.unwrap_or_default().into_iter().collect()
 }
 
-/// The key `hash` of a table: `{ SsnHash = "{Ssn|trim}" }`.
+/// Reads the key `hash` of a table: `{ SsnHash = "{Ssn|trim}" }`.
 pub(super) fn hashes(
     section: &Section<'_>,
     encrypted: &BTreeSet<String>,
@@ -203,7 +205,7 @@ pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>]) {
     }
 }
 
-/// Checks the condition of a table. `put` evaluates it on plain values.
+/// Checks the condition of a table for encryption. A `put` evaluates it on plain values.
 fn check_condition(table: &TableDraft<'_>) {
     let Some(when) = &table.when else { return };
     let error = |problem: &str| table.section.error("when", problem);

@@ -105,8 +105,8 @@ fn check(mapping: &EventMapping, job: &Section<'_>, catalog: &Catalog) {
     }
 }
 
-/// Warns if two different events can get the same key: the key determines no field of the row key, or of the partition key if the row
-/// key is fixed. Spellings of one text may get the same key.
+/// Warns if two different events can get the same key, because no field of the row key can be read back from the key. If the row key
+/// is fixed, this applies to the partition key. Different spellings of one text may get the same key.
 fn warn_of_shared_keys(mapping: &EventMapping, job: &Section<'_>) {
     let Some([partition_key, row_key]) = mapping.key_templates() else {
         return;

@@ -8,12 +8,13 @@ use super::origin::Origin;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// A file, an environment variable or a flag. `None` if the finding is about the whole configuration.
+    /// The file, environment variable or flag. `None` if the finding is about the whole configuration.
     pub file: Option<String>,
     pub line: Option<usize>,
     /// The key, such as `worker.lease`. Empty if the finding is about a whole file.
     pub key: String,
-    /// The problem and the expected input. It may have several lines: a template or condition with carets under it.
+    /// The problem and the expected input. The text has several lines if it shows a template or condition with carets
+    /// under it.
     pub message: String,
 }
 

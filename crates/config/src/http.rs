@@ -14,7 +14,7 @@ const TOKEN: SecretKeys = SecretKeys {
     env: "token_env",
     file: "token_file",
 };
-/// The name of the token that is set in `[http]` itself. Requests with this token may see contents.
+/// The name of the token that is set directly in `[http]`. Requests with this token may see contents.
 const DEFAULT_NAME: &str = "token";
 
 pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
@@ -99,7 +99,7 @@ fn named_token(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, A
         }));
     }
     let Some(variable) = TOKEN.describe_variable(section) else {
-        // Problems with a file are already reported.
+        // Problems with the token's file are already reported.
         if !section.has("token_file") {
             section.error(
                 "token_env",
@@ -115,7 +115,7 @@ fn named_token(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, A
     Ok(None)
 }
 
-/// Adds a token, or reports it and returns false if it can be guessed or is already in use.
+/// Adds a token. If the token can be guessed or is already in use, the mistake is reported and the result is false.
 fn add_token(tokens: &mut Vec<HttpToken>, section: &Section<'_>, token: HttpToken) -> bool {
     let text = &token.secret.text;
     let same = tokens

@@ -26,7 +26,8 @@ pub(super) const KEYS: [&str; 5] = [
 const CREDENTIAL: &str = "credential";
 const SECRET_FILE: &str = "client_secret_file";
 
-/// A setting that comes from a key, if it has one, or else from an environment variable.
+/// A setting of an identity. It comes from a configuration key, if it has one and the key is set, or else from an
+/// environment variable.
 struct IdentitySetting {
     key: Option<&'static str>,
     variable: &'static str,
@@ -66,14 +67,14 @@ const AUTHORITY: IdentitySetting = IdentitySetting {
 
 struct CredentialKind {
     word: &'static str,
-    /// The keys that are allowed with it.
+    /// The keys that are allowed with this credential.
     keys: &'static [&'static str],
-    /// The keys that are allowed only with it.
+    /// The keys that are allowed with this credential only.
     exclusive_keys: &'static [&'static str],
     read: fn(&mut Reader<'_>) -> Option<Vec<EntraCredential>>,
 }
 
-/// `auto` uses the first of these that has all of its settings.
+/// The credentials that `auto` considers first. It uses the first one that has all of its settings.
 const COMPLETE: [CredentialKind; 3] = [
     CredentialKind {
         word: "client_secret",
@@ -113,7 +114,7 @@ const COMPLETE: [CredentialKind; 3] = [
     },
 ];
 
-/// `auto` tries these in order if none of [`COMPLETE`] is complete.
+/// The credentials that `auto` tries at run time, in this order, if none of [`COMPLETE`] has all of its settings.
 const FALLBACKS: [CredentialKind; 2] = [
     CredentialKind {
         word: "managed_identity",
@@ -183,7 +184,7 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
         };
         match (kind.read)(&mut reader) {
             Some(credentials) => return Some((credentials, ruled_out)),
-            // A key that only this credential has is set, so its other settings are missing by mistake.
+            // A key that belongs to this credential only is set, so its other settings are missing by mistake.
             None if kind.exclusive_keys.iter().any(|key| section.has(key)) => {
                 reader.report();
                 return None;
@@ -301,7 +302,7 @@ impl Reader<'_> {
         } else {
             from_environment()
         };
-        // Problems with a file are already reported.
+        // Problems with the secret's file are already reported.
         if found.is_none() && !self.section.has(SECRET_FILE) {
             self.missing.push(&SECRET);
         }

@@ -12,7 +12,8 @@ use super::source::{LayerMap, is_segment};
 use super::tree::{Node, Toml};
 use super::unread;
 
-/// Prefix of the environment variables that set a key. `EVENKEEL_PROFILE` and others with one underscore set none.
+/// Prefix of the environment variables that set a key. Variables with a single underscore, such as `EVENKEEL_PROFILE`,
+/// set no key.
 const PREFIX: &str = "EVENKEEL__";
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Maximum number of segments in a key.
@@ -165,8 +166,8 @@ impl<'a> Layers<'a> {
         self.report_duplicates(default, first);
     }
 
-    /// Reports declarations that occur more than once in `default.toml` and the files of the catalog, which do not override each
-    /// other.
+    /// Reports declarations that occur more than once in `default.toml` and the files of the catalog, because these files do not
+    /// override each other.
     fn report_duplicates(&mut self, default: Option<usize>, first: usize) {
         let mut declared: BTreeMap<String, Origin> = BTreeMap::new();
         let files = default
@@ -192,8 +193,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Adds the environment and the flags. `below` is the merged files: variables are upper case, so their segments are matched with
-    /// the spelling in the files.
+    /// Adds the environment and the flags. `below` contains the merged files. Variables are upper case, so each of their segments
+    /// gets the spelling that the files use for it.
     pub(super) fn add_variables_and_flags(
         &mut self,
         request: &Request,

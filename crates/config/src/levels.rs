@@ -1,12 +1,12 @@
 //! Log levels: `info`, or `info,evenkeel_worker=debug`.
 //!
-//! The grammar is that of `EnvFilter`, which takes every word that is not a level for a module. There `inof` would be valid and would
-//! silence everything else. Here a word must be a level or an existing module.
+//! `EnvFilter` has the same grammar, but takes every word that is not a level for a module, so it would accept `inof` and silence
+//! everything else. Here, a word must be a level or an existing module.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::EnvFilter;
 
-/// Prefixes of the libraries' modules that may write log lines.
+/// Prefixes of the modules of libraries that may write log lines.
 const LIBRARY_PREFIXES: [&str; 10] = [
     "azure_",
     "typespec",
@@ -77,7 +77,8 @@ fn problem(directive: &str) -> Result<(), String> {
     if is_level(directive) {
         return Ok(());
     }
-    // The text before a span is a module. In `a[b{c=d}]=info` only the last equals sign separates the level.
+    // The text before the span of a directive is a module. A span may contain equals signs, so in `a[b{c=d}]=info` only
+    // the last one separates the level.
     let (target, level) = match directive.rsplit_once('=') {
         Some((target, level)) if !level.contains(']') => (target, Some(level.trim())),
         _ => (directive, None),

@@ -16,7 +16,7 @@
 //! - Every mistake names its file and line (or environment variable, or flag), its key and the expected input.
 //! - Secrets come from the environment or a file, never from the configuration itself. No message contains one.
 //!
-//! This crate opens no store, so that every mistake is reported before anything starts.
+//! This crate opens no store, because every mistake has to be reported before anything starts.
 
 mod accounts;
 mod address;

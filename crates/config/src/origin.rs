@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A layer of the configuration; a later one wins.
+/// The kind of a layer of the configuration. Values of later layers override those of earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
@@ -35,7 +35,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// All origins. The `config` crate carries a text with each value; the text is an index in this list.
+/// All origins of a configuration. The `config` crate keeps a text with each value, and this text is an index in the
+/// list.
 #[derive(Debug, Default)]
 pub(super) struct Origins(Vec<Origin>);
 

@@ -10,7 +10,8 @@ use evenkeel_model::nearest::{meant_or_known, nearest};
 use evenkeel_model::settings::{Concurrency, QueueSettings};
 use evenkeel_model::{AccountName, QueueName, TableName, job};
 
-/// Maximum number of jobs in flight from one queue. More would only wait in memory for the limits of the store.
+/// Maximum number of jobs in flight from one queue. Further jobs would only wait in memory, because the store limits
+/// the request rate.
 const MAX_CONCURRENCY: u32 = 10_000;
 /// Shards are numbered with two digits.
 const MAX_SHARDS: u32 = 100;

@@ -11,7 +11,7 @@ use evenkeel_model::prices;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::units::{duration_text, size_text};
 
-/// Mistakes and warnings as text. It ends without a line break.
+/// Formats mistakes and warnings as text, without a line break at the end.
 pub fn check_text(result: &Result<Configuration, ConfigErrors>) -> String {
     let (errors, warnings) = findings(result);
     let mut text = String::new();
@@ -59,7 +59,7 @@ pub fn check_text(result: &Result<Configuration, ConfigErrors>) -> String {
     text
 }
 
-/// Mistakes and warnings as JSON.
+/// Formats mistakes and warnings as JSON.
 pub fn check_json(result: &Result<Configuration, ConfigErrors>) -> Value {
     let (errors, warnings) = findings(result);
     let memory = result
@@ -73,7 +73,7 @@ pub fn check_json(result: &Result<Configuration, ConfigErrors>) -> Value {
     json!({"valid": result.is_ok(), "errors": errors, "warnings": warnings, "memory_bytes": memory, "idle_dollars_a_month": polling})
 }
 
-/// The cost of polling for an idle worker in US dollars a month, and its poll interval.
+/// Returns the cost of polling for an idle worker in US dollars a month, and its poll interval.
 fn idle_cost(loaded: &Configuration) -> (f64, Duration) {
     let slowest = loaded.settings.worker.poll.max;
     let queues: f64 = loaded
@@ -85,14 +85,14 @@ fn idle_cost(loaded: &Configuration) -> (f64, Duration) {
     (prices::polling(slowest) * queues, slowest)
 }
 
-/// The effective values as TOML, with their origins as comments. It ends without a line break.
+/// Formats the effective values as TOML, with their origins as comments, without a line break at the end.
 pub fn show_text(loaded: &Configuration) -> String {
     let lines: Vec<String> = loaded
         .origins
         .iter()
         .map(|value| format!("{} = {}", value.key, value.value))
         .collect();
-    // Long values do not widen the column, so that the comments stay visible.
+    // The width of the column ignores long values, so that the comments stay visible.
     let width = lines
         .iter()
         .map(|line| line.chars().count())
@@ -106,7 +106,7 @@ pub fn show_text(loaded: &Configuration) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The effective values and their origins as JSON.
+/// Formats the effective values and their origins as JSON.
 pub fn show_json(loaded: &Configuration) -> Value {
     json!({"values": loaded.origins})
 }

@@ -12,7 +12,7 @@ pub type AccountCheck = fn(&AccountName, &AzureAuth) -> Result<(), String>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Folder {
-    /// Named by the user (`--config`, `EVENKEEL_CONFIG`). It must exist.
+    /// A folder that the user named (`--config`, `EVENKEEL_CONFIG`). The folder must exist.
     Named(PathBuf),
     /// The default folder. If it does not exist, only the built-in defaults and their example catalog are used.
     Default(PathBuf),
@@ -61,12 +61,13 @@ pub struct Request {
     pub environment: BTreeMap<String, String>,
     /// `key=value` from the command line, such as `worker.lease=90s`.
     pub overrides: Vec<String>,
-    /// The store adapter's check of credentials and endpoints. Without it they are checked when the store is opened.
+    /// The store adapter's check of credentials and endpoints. If it is `None`, they are checked when the store is
+    /// opened.
     pub account_check: Option<AccountCheck>,
 }
 
 impl Request {
-    /// A request with the environment of this process. Variables that are not Unicode are left out.
+    /// Creates a request with the environment of this process. Variables that are not Unicode are left out.
     pub fn of_process(
         folder: Option<PathBuf>,
         profile: Option<String>,

@@ -32,7 +32,7 @@ impl ResourceKind {
         }
     }
 
-    /// All permissions in the order that the service requires, and the default ones.
+    /// Returns all permissions in the order that the service requires, and the default permissions.
     const fn permissions(self) -> (&'static str, &'static str) {
         match self {
             Self::Table => ("raud", "r"),
@@ -139,7 +139,7 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
 
 fn permissions(section: &Section<'_>, resource: ResourceKind) -> Option<String> {
     let (known, usual) = match resource.permissions() {
-        // Blobs cannot be listed, only containers.
+        // List permission applies to containers, not to single blobs.
         (known, usual) if section.has("blob") => (known.trim_end_matches('l'), usual),
         all => all,
     };
@@ -197,7 +197,7 @@ fn target(section: &Section<'_>, resource: ResourceKind) -> Option<SasTarget> {
     }
 }
 
-/// Parses a key that is not empty: the services take an empty end of a range for none.
+/// Parses a key that must not be empty, because the services ignore an empty end of a range.
 fn non_empty_key(text: &str) -> Result<Key, String> {
     if text.is_empty() {
         Err("expected a key that is not empty".to_owned())
@@ -206,7 +206,7 @@ fn non_empty_key(text: &str) -> Result<Key, String> {
     }
 }
 
-/// Why a grant is refused, if it would open the program's own records.
+/// Returns why a grant is refused: it would give access to the program's own records. `None` if it is allowed.
 fn refusal(grant: &SasGrant) -> Option<String> {
     let refuse = |name: &str| {
         Some(format!(
@@ -214,7 +214,8 @@ fn refusal(grant: &SasGrant) -> Option<String> {
         ))
     };
     match &grant.target {
-        // Clients that decrypt properties read wrapped data keys, and clients that encrypt them add some.
+        // Clients that decrypt properties have to read wrapped data keys, and clients that encrypt properties have to
+        // add wrapped data keys.
         SasTarget::Table(table, _) if table.as_str().eq_ignore_ascii_case(KEYS) => {
             let is_allowed = matches!(grant.permissions.as_str(), "r" | "ra");
             if is_allowed {

@@ -20,13 +20,13 @@ impl SecretKeys {
         [self.env, self.file]
     }
 
-    /// Reads a secret from the first of these keys that has one. The key of a later layer comes first; within one layer the
-    /// environment variable does.
+    /// Reads a secret from the environment variable or the file. The one that a later layer names is tried first. Within
+    /// one layer, the environment variable is tried first.
     pub(super) fn read(&self, section: &Section<'_>) -> Option<SecretString> {
         self.find(section).map(|(_, secret)| secret)
     }
 
-    /// Like [`read`](Self::read), with the key that has the secret.
+    /// Like [`read`](Self::read), but also returns the key that names the source of the secret.
     pub(super) fn find(&self, section: &Section<'_>) -> Option<(&'static str, SecretString)> {
         let mut keys = self.keys();
         section.mark_known(&keys);
@@ -69,7 +69,7 @@ impl SecretKeys {
 
     pub(super) fn required(&self, section: &Section<'_>, what: &str) -> Option<ConfiguredSecret> {
         let secret = self.configured(section);
-        // Problems with a file are already reported.
+        // Problems with the secret's file are already reported.
         if secret.is_none() && !section.has(self.file) {
             match self.describe_variable(section) {
                 Some(variable) => section.error(self.env, format!("expected {what} in {variable}, which is not set")),
@@ -82,7 +82,7 @@ impl SecretKeys {
         secret
     }
 
-    /// Reads an optional secret. It is an error if a key names a secret that is not there.
+    /// Reads an optional secret. It is an error if a key is set but the secret is missing.
     pub(super) fn optional(
         &self,
         section: &Section<'_>,
@@ -97,7 +97,7 @@ impl SecretKeys {
         }
     }
 
-    /// Like [`read`](Self::read), with the file from which it can be read again.
+    /// Like [`read`](Self::read), but also returns the file, if any, so that the secret can be read again.
     pub(super) fn configured(&self, section: &Section<'_>) -> Option<ConfiguredSecret> {
         let (setting, text) = self.find(section)?;
         let path = section

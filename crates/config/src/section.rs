@@ -1,4 +1,4 @@
-//! Reads typed and bounded values from a table, and collects the mistakes instead of stopping at the first.
+//! Reads typed and bounded values from a table. Mistakes are collected, so that reading does not stop at the first one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,8 @@ impl<'a> ReaderContext<'a> {
     }
 }
 
-/// A table that is being read. Every key that a reader asks for becomes known; [`finish`](Self::finish) reports the others.
+/// A table that is being read. Every key that a reader requests becomes known, and [`finish`](Self::finish) reports all
+/// other keys.
 pub(super) struct Section<'a> {
     pub(super) context: &'a ReaderContext<'a>,
     pub(super) path: String,
@@ -79,13 +80,13 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value of a key. The key becomes known.
+    /// Returns the value of a key. The key becomes known.
     pub(super) fn node(&self, key: &'static str) -> Option<&'a Node> {
         self.known.borrow_mut().insert(key);
         self.table.get(key)
     }
 
-    /// The origin of a key, or of the section if the key is absent.
+    /// Returns the origin of a key, or of the section if the key is absent.
     pub(super) fn origin_of(&self, key: &str) -> Option<&'a Origin> {
         self.table
             .get(key)
@@ -132,7 +133,7 @@ impl<'a> Section<'a> {
         );
     }
 
-    /// Like [`mistyped`](Self::mistyped), but shows the value, which must not be a secret.
+    /// Like [`mistyped`](Self::mistyped), but the error shows the value. The value must not be a secret.
     fn unexpected(&self, key: &str, node: &Node, expected: &str) {
         let found = match &node.kind {
             Toml::Text(text) => format!("{text:?}"),
@@ -234,7 +235,7 @@ impl<'a> Section<'a> {
         None
     }
 
-    /// A required text with a number and its unit. The error for a bare number names the missing unit.
+    /// Reads a required text that contains a number and its unit. The error for a bare number names the missing unit.
     pub(super) fn quantity<T>(
         &self,
         key: &'static str,
@@ -278,7 +279,7 @@ impl<'a> Section<'a> {
         };
         let number = match &node.kind {
             Toml::Integer(number) => Some(*number),
-            // Values of the environment and of flags are always texts.
+            // Values from environment variables and flags are always texts.
             Toml::Text(text) if untyped(node) => text.trim().parse().ok(),
             Toml::Bool(_) | Toml::Float(_) | Toml::Text(_) | Toml::List(_) | Toml::Table(_) => None,
         };
@@ -304,7 +305,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// An optional list of texts. In the environment and in flags it is separated by commas.
+    /// Reads an optional list of texts. In environment variables and flags, commas separate the texts.
     pub(super) fn texts(&self, key: &'static str) -> Option<Vec<LocatedText>> {
         let node = self.node(key)?;
         match &node.kind {
@@ -367,12 +368,12 @@ impl<'a> Section<'a> {
                     None
                 }
             });
-        // All items are read before the first mistake ends the list, so that every mistake is reported.
+        // All items are read before the first mistake ends the function, so that every mistake is reported.
         let read: Vec<Option<T>> = read.collect();
         read.into_iter().collect()
     }
 
-    /// Whether the value of a key is a list. In the environment and in flags, which have no types, a text is a list if it has a comma or
+    /// Whether the value of a key is a list. Environment variables and flags have no types, so their text is a list if it has a comma or
     /// begins like a list or a number.
     pub(super) fn is_list(&self, key: &'static str) -> bool {
         self.node(key).is_some_and(|node| match &node.kind {
@@ -385,7 +386,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// An optional list of durations within bounds. The error for a bare number names the missing unit.
+    /// Reads an optional list of durations within bounds. The error for a bare number names the missing unit.
     pub(super) fn durations(
         &self,
         key: &'static str,
@@ -456,7 +457,8 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// The texts in a table whose keys are the user's names: `metadata = { … }`. Values that are not texts are `None`.
+    /// Returns the texts of a table whose keys the user chooses: `metadata = { … }`. `None` stands for a value that is
+    /// not a text.
     pub(super) fn optional_texts(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
         let Some(table) = self.section(key) else {
             return Vec::new();
@@ -471,7 +473,8 @@ impl<'a> Section<'a> {
         table.table.iter().map(text).collect()
     }
 
-    /// The texts in a table, by name: `set = { Name = "…" }`. The table itself is returned for reports at its keys.
+    /// Returns the texts of a table by their names: `set = { Name = "…" }`. The table itself is returned as well, so
+    /// that mistakes can be reported at its keys.
     pub(super) fn texts_by_name(
         &self,
         key: &'static str,
@@ -497,7 +500,7 @@ impl<'a> Section<'a> {
         self.table.iter().map(|(key, node)| (key.as_str(), node))
     }
 
-    /// The tables in a list: `[[queues]]`.
+    /// Returns the tables of a list: `[[queues]]`.
     pub(super) fn table_list(&self, key: &'static str) -> Vec<Self> {
         let Some(node) = self.node(key) else {
             return Vec::new();
@@ -532,8 +535,8 @@ impl<'a> Section<'a> {
             .map_or(0, |origin| origin.rank)
     }
 
-    /// Reports keys that are not allowed with a choice. A choice overrides such keys of lower layers, so only keys of the same layer or of
-    /// a later one are reported.
+    /// Reports keys that are not allowed because the key `choice` has the value `chosen`. A choice in a later layer overrides keys of
+    /// earlier layers, so a key is reported only if its layer is the same as that of the choice or later.
     pub(super) fn reject_keys(
         &self,
         choice: &'static str,
@@ -563,12 +566,13 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Skips the report of unknown keys after a mistake that leaves open which keys the section may have.
+    /// Suppresses the report of unknown keys. It is called after a mistake that makes it impossible to decide which
+    /// keys are allowed.
     pub(super) fn ignore_unknown_keys(&self) {
         self.ignores_unknown_keys.set(true);
     }
 
-    /// Reports the keys that no reader asked for, unless the section ignores them.
+    /// Reports the keys that no reader has requested, unless `ignore_unknown_keys` was called.
     pub(super) fn finish(&self) {
         if self.ignores_unknown_keys.get() {
             return;

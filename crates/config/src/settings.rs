@@ -20,7 +20,8 @@ const DAY: Duration = Duration::from_hours(24);
 /// Maximum visibility timeout of a message (Azure: 7 days).
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
-/// A staged entity of 16 MiB is in memory three times, and this must fit into the share of staged entities.
+/// Minimum of `worker.memory`. A staged entity of 16 MiB is in memory three times, and all of it must fit into the part
+/// of the memory that is reserved for staged entities.
 const MIN_MEMORY: u64 = 64 << 20;
 const MAX_MEMORY: u64 = 1 << 40;
 
@@ -30,7 +31,8 @@ const HEADERS: SecretKeys = SecretKeys {
 };
 
 const STORAGE_RETRY: &str = "storage_retry";
-/// A queue hides a message for a week at most. The recheck must be due within it, with an hour for the close that follows.
+/// Maximum of `worker.recheck_after`. A queue hides a message for at most seven days. A recheck is hidden for
+/// `recheck_after` and a margin in which the pass closes, and one hour is left for this margin.
 const MAX_RECHECK_AFTER: Duration = Duration::from_hours(7 * 24 - 1);
 const MAX_RETRY_WAIT: Duration = Duration::from_mins(5);
 
@@ -38,7 +40,7 @@ pub(super) fn worker(root: &Section<'_>) -> Option<WorkerSettings> {
     let section = root.section("worker")?;
     let lease = section.duration("lease", 10 * SECOND..=WEEK);
     let max_dequeue_count = section.integer("max_dequeue_count", 1..=1_000);
-    // Visibility timeouts are whole seconds, so a shorter wait would be zero.
+    // A wait is a visibility timeout in whole seconds, so a wait below one second would be zero.
     let retry_delay = backoff(&section, "retry_delay", SECOND, WEEK, &[]);
     let job_timeout = section.duration("job_timeout", SECOND..=DAY);
     let recheck_after = section.duration("recheck_after", LATE_REQUEST..=MAX_RECHECK_AFTER);

@@ -9,9 +9,10 @@ use super::duplicate::{Redeclaration, TextLines};
 use super::finding::Finding;
 use super::origin::{Layer, Origin, Origins};
 
-/// Maximum nesting of tables and lists. The format itself needs five levels.
+/// Maximum nesting of tables and lists. A valid configuration needs five levels.
 const MAX_DEPTH: usize = 16;
-/// Maximum number of dots in a line that is not a comment. It is checked before parsing, because the parser nests a table for each dot.
+/// Maximum number of dots in a line that is not a comment. Lines are checked before parsing, because the parser creates a nested table
+/// for each dot.
 const MAX_DOTS: usize = 1_000;
 
 const DUPLICATE: &str = "duplicate key";
@@ -39,7 +40,8 @@ pub(super) fn is_segment(text: &str) -> bool {
 }
 
 impl LayerMap {
-    /// One value at one path (`worker.lease`, `queues[0].concurrency`) with checked segments.
+    /// Creates a layer with one value at one path (`worker.lease`, `queues[0].concurrency`). The segments of the path
+    /// must have been checked.
     pub(super) fn one(path: String, value: &str, origin: Origin, origins: &mut Origins) -> Self {
         let id = origins.add(origin);
         Self(Map::from_iter([(
@@ -84,7 +86,8 @@ impl LayerMap {
         }
         let (table, errors) = DeTable::parse_recoverable(text);
         let lines = TextLines::of(text);
-        // The header of a table that is declared twice. Its keys are declared twice, too, but only the table is reported.
+        // The header of a table that is declared twice. The keys of this table are then declared twice as well, but only
+        // the table is reported.
         let mut twice = None;
         for error in errors {
             let origin = reader.origin(&error.span().unwrap_or(0..0));
@@ -208,7 +211,7 @@ impl SourceReader<'_> {
                 table
                     .iter()
                     .map(|(key, value)| {
-                        // The key, not the value, is in the line of the table's header.
+                        // The span of a table's value does not cover its header line, so the span of its key is used.
                         let span = if value.get_ref().is_table() {
                             key.span()
                         } else {

@@ -1,4 +1,4 @@
-//! Warns about names that are valid but probably misspelt, because they are close to another name.
+//! Warns about names that are valid but probably misspelt, because they differ only slightly from another name.
 
 use super::clauses::warning;
 use super::section::Section;
@@ -16,7 +16,7 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
     sources(root, catalog);
 }
 
-/// A property that differs from `PartitionKey` or `RowKey` only in case is probably a mistake.
+/// Warns about a property that differs from `PartitionKey` or `RowKey` only in case.
 fn properties(root: &Section<'_>, by: Declaration<'_>, reads: Vec<PropertyRead<'_>>) {
     for PropertyRead { key, property, .. } in reads {
         for known in ["PartitionKey", "RowKey"] {
@@ -29,7 +29,8 @@ fn properties(root: &Section<'_>, by: Declaration<'_>, reads: Vec<PropertyRead<'
     }
 }
 
-/// A source needs no declaration, so a misspelt one is valid. It is suspicious if nothing else names it and a similar table exists.
+/// Warns about a source that nothing else names and whose name is similar to another table's. A source needs no declaration, so a
+/// misspelt name is valid.
 fn sources(root: &Section<'_>, catalog: &Catalog) {
     let views = catalog.views.values();
     let archives = catalog.archives.values();

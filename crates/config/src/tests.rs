@@ -52,7 +52,7 @@ fn load_text(text: &str) -> Result<Configuration, ConfigErrors> {
     load(&request(folder(&[("default.toml", text)]).path()))
 }
 
-/// The mistakes in one `default.toml`, each as text, without the folder.
+/// Returns the mistakes in one `default.toml` as texts, without the folder.
 fn mistakes(text: &str) -> Vec<String> {
     let folder = folder(&[("default.toml", text)]);
     let prefix = format!("{}/", folder.path().display());
@@ -642,7 +642,7 @@ auto = "yes"
         "default.toml:26: views.by_name.kind: expected \"secondary_index\" or \"index_entity\" or \"denormalize\" or \"aggregate\" or \"large_entity\" or \"search_index\" or \"sql_table\" or \"webhook\", found \"secondry_index\"; did you mean \"secondary_index\"?",
         "default.toml:29: migrate.auto: expected true or false, found \"yes\"",
     ];
-    // Only builds for tests have the samples.
+    // Only builds for tests have the sample kinds, so these are removed from the messages.
     let reported: Vec<String> = errors
         .iter()
         .map(|error| {
@@ -1527,7 +1527,7 @@ to = { kind = "table", table = "Former", account = "second" }
             .unwrap()
             .clone()
     };
-    // The first spelling and the declared account are used.
+    // The table has its first spelling and its declared account.
     assert_eq!(
         (
             table("Employees").table.as_str(),
@@ -1787,7 +1787,7 @@ fn denormalized_properties_are_read_and_their_mistakes_are_reported() {
             "{expected}: {errors:?}"
         );
     }
-    // Whether two declarations write the same rows depends on values here, so the findings are only warnings.
+    // Here, it depends on values whether two declarations write the same rows, so the findings are only warnings.
     let leader = |view: &str| {
         format!(
             "[views.{view}_lead]\nkind = \"denormalize\"\nsource = \"{view}s\"\ntable = \"Places\"\npartition_key = \"teams\"\n\
@@ -1963,7 +1963,7 @@ fn a_cycle_of_views_is_refused_if_each_reads_what_the_one_before_sets() {
                 reject,
                 "views.says.set: the views form a cycle: says sets Head, which manager reads; manager sets Manager, which says reads. Set a property that none of them reads",
             ),
-            // The last writer depends on all properties.
+            // With `last_writer`, the view depends on all properties.
             (
                 "Head = \"{Manager}\"",
                 "Manager = \"{LastName}\"",

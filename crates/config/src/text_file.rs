@@ -1,10 +1,11 @@
 //! Reads text files: configuration, catalogs, secrets.
 //!
-//! Editors and shells of Windows write byte order marks and UTF-16, so byte order marks are removed and UTF-16 is refused.
+//! On Windows, editors and shells write byte order marks and UTF-16. Byte order marks are removed, and UTF-16 is refused.
 
 use std::path::Path;
 
-/// Reads a file of at most `most` bytes as UTF-8, without a byte order mark. The error completes a sentence that begins with the file.
+/// Reads a file of at most `most` bytes as UTF-8, without a byte order mark. The error text continues a sentence that begins with the
+/// name of the file.
 pub(super) fn read(path: &Path, most: u64, what: &str) -> Result<String, String> {
     let unread = |error: std::io::Error| format!("cannot be read: {error}");
     let size = std::fs::metadata(path).map_err(unread)?.len();
@@ -30,7 +31,7 @@ fn decode(bytes: Vec<u8>) -> Result<String, String> {
     }
 }
 
-/// A secret without the blanks, line ends and quotes that shells and tools leave around it.
+/// Removes the blanks, line ends and quotes that shells and tools put around a secret.
 pub(super) fn trim_secret(text: &str) -> &str {
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
     let within = |quote: char| {

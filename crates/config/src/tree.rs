@@ -25,7 +25,8 @@ pub(super) enum Toml {
 }
 
 impl Node {
-    /// Orders the merged values of the `config` crate. Nil values (gaps in a list) are left out.
+    /// Converts the merged values of the `config` crate to a tree with a fixed order. Nil values (gaps in a list) are
+    /// left out.
     pub(super) fn of(value: Value, origins: &Origins) -> Option<Self> {
         let mut origin = origins.get(value.origin()).cloned();
         let kind =
@@ -55,7 +56,8 @@ impl Node {
                 ),
             };
         if let Toml::Table(table) = &kind {
-            // Merging drops the origin of a table. It becomes the first of its values in the latest layer.
+            // The `config` crate drops the origin of a table that it merges. The table gets the origin of its first
+            // value in the latest layer.
             let first = table.values().filter_map(|node| node.origin.as_ref());
             origin = origin.or_else(|| {
                 first
@@ -113,7 +115,7 @@ pub(super) fn effective(root: &BTreeMap<String, Node>) -> Vec<EffectiveValue> {
     for (key, node) in root {
         collect(key.clone(), node, &mut found);
     }
-    // If a later layer moves an account to Azure, the database file of a lower layer has no effect.
+    // If a later layer changes an account to Azure, the database file that an earlier layer sets for it has no effect.
     let azure: Vec<String> = found
         .iter()
         .filter(|value| value.value == "\"azure\"")

@@ -22,8 +22,9 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 
 const VARIABLES: [&str; 3] = ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_PROFILE"];
 
-/// A warning for each variable that is not read and whose name is close to one that is. Other variables with the prefix get no
-/// warning, because Kubernetes sets `EVENKEEL_PORT` and more for a service `evenkeel`.
+/// Returns a warning for each variable that is not read and whose name is similar to that of a variable that is read. Other
+/// variables with the prefix get no warning, because Kubernetes sets `EVENKEEL_PORT` and further variables for a service
+/// `evenkeel`.
 pub(super) fn variables(
     environment: &BTreeMap<String, String>,
     values: &[EffectiveValue],
@@ -101,7 +102,7 @@ fn collect(folder: &Path, depth: usize, remaining: &mut usize, files: &mut Vec<P
             return;
         }
         *remaining -= 1;
-        // Mounted volumes keep their versions in folders whose names begin with a dot.
+        // In mounted volumes, Kubernetes keeps the versions of files in folders whose names begin with a dot.
         if path
             .file_name()
             .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))

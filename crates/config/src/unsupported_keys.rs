@@ -1,11 +1,11 @@
-//! Keys that a reader may expect but that do not exist. The error names what to use instead.
+//! Keys that a user may expect but that do not exist. The error names what to use instead.
 
 const SECTIONS_WITH_IDENTITY: [&str; 3] = ["accounts", "encryption", "sinks"];
 const ROTATION: &str =
     "to rotate a key, write the other key to its file. Regenerate the old key ten seconds later";
 const AZURE_LIMIT: &str = "Azure publishes this limit, and a 503 response lowers it. Set account, the maximum rate of this process";
 
-/// Top-level sections, a key (or a prefix of keys if it ends with `_`), and the advice.
+/// Top-level sections, a key of these sections (or a prefix of keys if it ends with `_`), and the advice in the error.
 const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
     (
         &[""],

@@ -1,4 +1,5 @@
-//! Checks the keys of one view: whether its rows replace its primaries, collide, crowd one partition, or can be queried by a range.
+//! Checks the key templates of one view: whether its rows may replace its primaries, may collide, all go into one partition, or can
+//! be queried by a range.
 
 use super::section::Section;
 use super::views::{NamedTarget, ViewDraft, ViewTables};
@@ -10,7 +11,8 @@ pub(super) fn check<T: ViewTables>(view: &ViewDraft<'_, T>) {
     if let Some(rows) = view.rows() {
         check_own_key(view, &rows);
         warn_of_collisions(view, &rows);
-        // The row of a list or group has members of several primaries. Buckets by the primaries' RowKey would split it.
+        // The row of a list or group has members of several primaries. Buckets that depend on the RowKeys of primaries
+        // would split the row.
         let has_members = view.form().has_shared_items();
         let bucket_property = if has_members {
             let first = rows.row_key.properties().into_iter().next();
@@ -51,7 +53,7 @@ fn check_own_key<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, Name
             "this is the key of the primary itself; expected another table, or another key such as \"email_{Email|lower}\"",
         );
     } else if view.set_properties().is_some() {
-        // It sets properties and writes no rows.
+        // The view sets properties and writes no rows.
     } else if !starts_literally(rows.partition_key) && !starts_literally(rows.row_key) {
         view.section.warning(
             "row_key",
@@ -67,9 +69,9 @@ fn starts_literally(template: &Template) -> bool {
     matches!(template.parts().first(), Some(TemplatePart::Literal(_)))
 }
 
-/// Warns if two primaries can get the same key, unless the catalog decides the conflict.
+/// Warns if two primaries can get the same key, unless the view declares how to decide the conflict (`on_conflict`).
 fn warn_of_collisions<T: ViewTables>(view: &ViewDraft<'_, T>, rows: &RowForm<'_, NamedTarget<T>>) {
-    // If the row of a list or group gets members of several primaries, this is not a collision.
+    // In the row of a list or group, several primaries are expected.
     if view.declared.on_conflict.is_some() || view.form().has_shared_items() {
         return;
     }
@@ -135,8 +137,8 @@ fn describe_ambiguity<T: ViewTables>(
     format!("`{key}` is ambiguous{example}")
 }
 
-/// Warns about a partition key that puts every new row into one partition, which takes 2,000 entities a second (Azure scalability
-/// targets). `bucket_property` is the property by which buckets would spread the rows.
+/// Warns about a partition key that puts all new rows into one partition, which can take 2,000 entities a second (Azure
+/// scalability targets). `bucket_property` is the property from which the advised buckets would be computed.
 fn warn_of_crowding(
     section: &Section<'_>,
     key: &str,

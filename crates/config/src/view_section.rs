@@ -1,4 +1,4 @@
-//! The section of a view, as the readers of the kinds in [`catalog`](evenkeel_model::catalog) see it.
+//! Gives the readers of view kinds, in [`catalog`](evenkeel_model::catalog), access to the section of a view.
 
 use std::fmt::Display;
 
@@ -12,15 +12,13 @@ use evenkeel_model::{AccountName, ViewName};
 
 pub(super) struct DraftSection<'r, 'a, T> {
     pub(super) section: &'r Section<'a>,
-    /// The name of the view, if it is valid.
     pub(super) name: Option<&'r ViewName>,
-    /// The source, if it is valid.
     pub(super) source: Option<&'r T>,
     pub(super) accounts: &'r [AccountName],
     pub(super) sinks: Sinks<'r>,
 }
 
-/// The reader of the kind that a section names. Reports an unknown kind.
+/// Returns the reader for the kind of view that a section names. An unknown kind is reported.
 pub(super) fn kind_reader<S: ViewSection>(section: &Section<'_>) -> Option<ReadKind<S>> {
     let kinds = declared_kinds::<S>();
     let list = kinds

@@ -1,4 +1,5 @@
-//! Reads each `[views.NAME]` and `[tables.NAME]` by itself, and the keys that they share with other sections.
+//! Reads each `[views.NAME]` and `[tables.NAME]` independently of the others, and the keys that these sections share
+//! with other sections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -106,7 +107,7 @@ impl<T> ViewDraft<'_, T> {
         self.form().rows()
     }
 
-    /// The tables that it writes rows to, or sets properties in.
+    /// Returns the tables in which the view writes rows or sets properties.
     pub(super) fn target(&self) -> Option<&T> {
         self.form().target().map(|target| &target.tables)
     }
@@ -122,9 +123,10 @@ pub(super) struct TableDraft<'a> {
     pub(super) accounts: Option<AccountSet>,
     pub(super) wide: bool,
     pub(super) encrypt: BTreeSet<String>,
-    /// The condition for encryption. Without it, properties are always encrypted.
+    /// The condition under which an entity's properties are encrypted. If it is `None`, they are always encrypted.
     pub(super) when: Option<Condition>,
-    /// The keyed hashes of encrypted properties, by the names of the properties that hold them.
+    /// The templates of keyed hashes, by the properties that contain the hashes. Each template has an encrypted
+    /// property.
     pub(super) hash: BTreeMap<String, Template>,
 }
 
@@ -192,7 +194,7 @@ pub(super) fn account_set(
     several.map(Some).ok_or(AlreadyReported)
 }
 
-/// Reports the key `accounts` in a section whose items must be in one account.
+/// Reports the key `accounts` in a section whose items must all be in one account.
 pub(super) fn reject_accounts(section: &Section<'_>, why: &str) {
     if section.has(ACCOUNTS) {
         section.error(ACCOUNTS, format!("{why}; expected account, with one name"));

@@ -1,9 +1,10 @@
 //! Tracks open connections and selects the one to close when a limit is reached.
 //!
-//! A new connection is always accepted at once, so a probe gets through however many connections are open. If its
-//! network is at its limit, the connection that was idle longest in that network is closed. If the server is at its
-//! limit, the connection that was idle longest in the network with the most connections is closed. A connection with a
-//! request in progress is closed only if all others have one too.
+//! A new connection is always accepted at once, so that a probe succeeds no matter how many connections are open. If
+//! the network of the new connection has reached its limit, the connection of that network that was idle longest is
+//! closed. If the server has reached its limit, the connection that was idle longest in the network with the most
+//! connections is closed. A connection with a request in progress is closed only if every other candidate has a request
+//! in progress as well.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,9 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of connections: twice the number of live pages, and half of the default limit of file descriptors.
+/// Maximum number of connections: twice the maximum number of live pages, and half of the default limit of file
+/// descriptors.
 const CONNECTIONS: usize = 512;
-/// Maximum number of connections per network, so that one network cannot use up all of them.
+/// Maximum number of connections per network, so that one network cannot use all connections of the server.
 const OF_ONE_NETWORK: usize = 384;
 
 /// The network of a client: an IPv4 address, or the /64 prefix that one customer usually has in IPv6.
@@ -35,7 +37,7 @@ impl Network {
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     open: Mutex<BTreeMap<u64, OpenConnection>>,
-    /// Counter of connection events. It orders them without a clock.
+    /// Number of connection events so far. It orders the events without a clock.
     events: Arc<AtomicU64>,
 }
 
@@ -63,13 +65,13 @@ impl Activity {
         );
     }
 
-    /// Marks a request as in progress until the result is dropped.
+    /// Marks a request as in progress until the returned value is dropped.
     pub(super) fn answering(self: Arc<Self>) -> Answering {
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(self)
     }
 
-    /// The connection with the smallest value is closed first.
+    /// Returns a value that orders connections: the one with the smallest value is closed first.
     fn eviction_order(&self) -> (bool, u64) {
         (
             self.answering.load(Ordering::Relaxed) > 0,
@@ -134,7 +136,8 @@ impl Connections {
     }
 }
 
-/// Returns the connection to close before accepting one of this network; `None` if no limit is reached. Pure.
+/// Returns the connection to close before a connection of this network is accepted; `None` if no limit is reached.
+/// Pure.
 fn victim(open: &BTreeMap<u64, OpenConnection>, newcomer: Network) -> Option<u64> {
     let mut counts: BTreeMap<Network, usize> = BTreeMap::new();
     for connection in open.values() {
@@ -146,7 +149,7 @@ fn victim(open: &BTreeMap<u64, OpenConnection>, newcomer: Network) -> Option<u64
     {
         newcomer
     } else if open.len() >= CONNECTIONS {
-        // If two networks have the same number, the new connection's own is chosen.
+        // If several networks have the most connections, the network of the new connection is preferred.
         counts
             .into_iter()
             .max_by_key(|(network, count)| (*count, *network == newcomer))

@@ -1,5 +1,5 @@
-//! Escapes invisible characters and those that change the direction of text in log lines for a terminal. The formatter
-//! already escapes control characters, and JSON lines are for programs.
+//! Escapes invisible characters and characters that change the direction of text, in log lines for a terminal. Control
+//! characters are already escaped by the formatter. JSON lines are not escaped, because programs read them.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use evenkeel_model::unprintable::escape_bidi;
 
-/// Wraps a writer of whole lines, or its maker.
+/// Wraps a writer of whole lines, or the `MakeWriter` that makes such writers.
 pub(super) struct BidiEscaper<W>(pub(super) W);
 
 impl<'writer, M: MakeWriter<'writer>> MakeWriter<'writer> for BidiEscaper<M> {

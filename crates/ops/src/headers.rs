@@ -1,5 +1,5 @@
-//! Security headers of every answer: no foreign scripts, no frames, no referrer, no caching. Redirects within this
-//! server become relative, so that they work below any path prefix of a proxy.
+//! Adds security headers to every answer: no scripts of other servers, no frames, no referrer, no caching. Redirects
+//! within this server become relative, so that they work below any path prefix of a proxy.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, header};
@@ -8,7 +8,8 @@ use axum::response::Response;
 
 use super::paths::to_root;
 
-/// Scripts, styles, images and requests of this server only; nothing inline, no plug-ins, no frames.
+/// Allows scripts, styles, images and requests of this server only. Nothing may be inline, and plug-ins and frames are
+/// not allowed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'self'; frame-ancestors 'none'";
 
 const ALWAYS: [(HeaderName, HeaderValue); 7] = [
@@ -52,7 +53,7 @@ pub(super) async fn add(request: Request, next: Next) -> Response {
         headers.insert(header::LOCATION, relative);
     }
     for (name, value) in ALWAYS {
-        // A page may set its own form policy.
+        // If a page has set a form policy of its own, that policy is kept.
         headers.entry(name).or_insert(value);
     }
     headers

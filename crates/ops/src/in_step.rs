@@ -1,5 +1,5 @@
-//! Whether the effect of a poisoned message has been reached meanwhile, because its cause is gone or another job did
-//! the same.
+//! Determines whether a poisoned message has become unnecessary: its effect has been reached since, because the cause
+//! is gone or another job had the same effect.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use evenkeel_model::job::{self, Put, PutMode};
 use evenkeel_model::{Entity, Job};
 use evenkeel_worker::poison::PoisonEntry;
 
-/// Maximum number of messages that are checked. Each takes two or three requests.
+/// Maximum number of messages that are checked. Each check takes two or three requests.
 const LIMIT: usize = 100;
 /// Maximum number of messages that are checked concurrently.
 const CONCURRENCY: usize = 16;
-/// Timeout of all checks. The list is needed most when stores are slow.
+/// Timeout of all checks together. It is short, because the list is needed most when stores are slow.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns for each message whether its primary is in step, and for a `put` also whether the entity has the values to
-/// write. It is `None` for other operations, for messages after the first `LIMIT`, and if a store does not answer in
-/// time.
+/// Returns for each `sync` whether its primary is in step, and for each `put` whether its primary is in step and the
+/// entity has the values that the `put` was to write. The result is `None` for other operations, for a `put` with
+/// values in staged blobs, for messages after the first `LIMIT`, and if a store does not answer in time.
 pub async fn in_step_now<'e>(
     client: &Client,
     catalog: &Catalog,
@@ -44,7 +44,7 @@ pub async fn in_step_now<'e>(
             found[at] = has_effect;
         }
     };
-    // After a timeout the results so far are returned.
+    // After a timeout, the results that are available are returned.
     drop(timeout(TIMEOUT, collected).await);
     found
 }
@@ -71,7 +71,7 @@ async fn has_effect(client: &Client, catalog: &Catalog, body: &str) -> Option<bo
     }
 }
 
-/// Whether an entity is in the state that a `put` leaves.
+/// Whether an entity has the values that a `put` writes, and no other properties if the `put` replaces the entity.
 fn has_written(put: &Put, entity: &Entity) -> bool {
     let is_own = |name: &str| put.entity.properties.contains_key(name) || name.starts_with("ek_");
     put.entity

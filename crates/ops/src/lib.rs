@@ -11,10 +11,11 @@
 //! Probes have no token, so `/healthz` and `/readyz` must not reveal anything secret. Everything else, and every
 //! request that changes something, passes the [`Guard`].
 //!
-//! The server does not depend on a running worker: readiness comes from [`Readiness`], and metrics come from the
-//! recorder. It limits what a slow or hostile client can use: connections (`connections`), heads, bodies and time.
+//! The server does not depend on a running worker, because it gets readiness from [`Readiness`] and metrics from the
+//! recorder. It limits the connections (`connections`), request heads, bodies and time that a slow or hostile client
+//! can use.
 //!
-//! It may depend on every crate except adapters, layers and `rollout`.
+//! This crate may depend on every crate except adapters, layers and `rollout`.
 
 #![cfg_attr(
     not(feature = "dashboard"),

@@ -1,8 +1,9 @@
 //! Logs on standard error: text on a terminal, otherwise one JSON object per line.
 //!
-//! The level comes from `-v` and `-q`, else from `EVENKEEL_LOG`, else from `RUST_LOG`, else it is `info`. Audit lines
-//! ([`AUDIT`]) are written at every level. Whatever level is requested, nothing below `INFO` is logged from the storage
-//! client and the HTTP stack: at `DEBUG` they print `Authorization` headers and URLs with SAS tokens.
+//! The level comes from `-v` and `-q`. If neither is given, it comes from `EVENKEEL_LOG`, then from `RUST_LOG`, and
+//! otherwise it is `info`. Audit lines ([`AUDIT`]) are written at every level. Lines of the storage client and the HTTP
+//! stack below `INFO` are never logged, because at `DEBUG` these libraries print `Authorization` headers and URLs with
+//! SAS tokens.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,9 +20,9 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{Layer, Registry};
 
-/// Prefixes of targets, and the most verbose level that is allowed for them. Below it they may print secrets. (`hyper`
-/// covers `hyper_util` and `hyper_rustls`; `h2` prints header frames.) The identity library logs every token request at
-/// `INFO`, including failures that this program reports itself.
+/// Prefixes of targets, each with the most verbose level that is allowed, because more verbose lines may contain
+/// secrets. (`hyper` includes `hyper_util` and `hyper_rustls`; `h2` prints header frames.) The identity library logs
+/// every token request at `INFO`, including failures that this program reports itself.
 const CAPPED: [(&str, Level); 7] = [
     ("azure_identity", Level::WARN),
     ("typespec", Level::WARN),
@@ -32,14 +33,14 @@ const CAPPED: [(&str, Level); 7] = [
     ("rustls", Level::INFO),
 ];
 
-/// Target of audit lines: changes made over HTTP or by a signal. No level silences them.
+/// Target of audit lines: changes that are made over HTTP or by a signal. They are logged at every level.
 pub const AUDIT: &str = "evenkeel::audit";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verbosity {
-    /// How often `-v` was given.
+    /// Number of `-v` flags.
     pub verbose: u8,
-    /// How often `-q` was given.
+    /// Number of `-q` flags.
     pub quiet: u8,
 }
 
@@ -54,7 +55,7 @@ pub struct LogEnvironment {
 pub enum LogFormat {
     /// Text with colours.
     Coloured,
-    /// Text.
+    /// Text without colours.
     Plain,
     /// One JSON object per line.
     Json,
@@ -68,7 +69,7 @@ pub enum LoggingError {
     Filter {
         variable: &'static str,
         text: String,
-        /// Part of the message and not a source, because both have the same text.
+        /// The cause is part of the message. It is no `source`, because the text would then be printed twice.
         cause: ParseError,
     },
     #[error(transparent)]
@@ -121,7 +122,7 @@ impl LogControl {
         )
     }
 
-    /// A control without effect, for programs that log nothing.
+    /// Creates a control without effect, for programs that log nothing.
     pub fn silent() -> Self {
         Self(Arc::new(Control {
             apply: Box::new(|_| Ok(())),
@@ -130,7 +131,6 @@ impl LogControl {
         }))
     }
 
-    /// Returns the current filter.
     pub fn filter(&self) -> String {
         self.0
             .now
@@ -183,7 +183,7 @@ const fn format(terminal: bool, no_colour: bool) -> LogFormat {
     }
 }
 
-/// Returns the filter that flags and environment request. Flags have precedence.
+/// Returns the filter that flags and environment variables request. Flags have precedence.
 fn filter(verbosity: Verbosity, environment: &LogEnvironment) -> Result<EnvFilter, LoggingError> {
     let parse = |variable, text: &str| {
         EnvFilter::builder()
@@ -211,8 +211,8 @@ fn filter(verbosity: Verbosity, environment: &LogEnvironment) -> Result<EnvFilte
     Ok(EnvFilter::new(level))
 }
 
-/// Whether a line cannot contain a secret, by the levels in `CAPPED`. Both target and module path are checked, because
-/// a target can be chosen freely.
+/// Whether a line cannot contain a secret, according to `CAPPED`. Both its target and its module path are checked,
+/// because a library can choose any target.
 fn harmless(metadata: &Metadata<'_>) -> bool {
     let most = |name: &str| {
         CAPPED

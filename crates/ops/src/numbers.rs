@@ -8,7 +8,7 @@ use crate::state::{grouped, lasting};
 pub trait Measure {
     fn measured(&self) -> Option<f64>;
 
-    /// A rate per second.
+    /// Formats a rate per second.
     fn rate(&self) -> String {
         or_dash(self.measured(), |per_second| match per_second {
             none if none <= 0.0 => "0".to_owned(),
@@ -18,7 +18,7 @@ pub trait Measure {
         })
     }
 
-    /// A duration in seconds.
+    /// Formats a duration given in seconds.
     fn seconds(&self) -> String {
         or_dash(self.measured(), |seconds| match seconds {
             none if none <= 0.0 => "0 ms".to_owned(),
@@ -30,7 +30,7 @@ pub trait Measure {
         })
     }
 
-    /// US dollars with the significant digits.
+    /// Formats US dollars with the significant digits only.
     fn dollars(&self) -> String {
         or_dash(self.measured(), |dollars| match dollars {
             none if none <= 0.0 => "$0".to_owned(),
@@ -41,7 +41,7 @@ pub trait Measure {
         })
     }
 
-    /// A ratio in per cent.
+    /// Formats a ratio in per cent.
     fn percent(&self) -> String {
         or_dash(self.measured(), |share| match share * 100.0 {
             none if none <= 0.0 => "0%".to_owned(),
@@ -67,12 +67,12 @@ impl Measure for Option<f64> {
 pub trait Counted {
     fn counted(&self) -> Option<u64>;
 
-    /// With digits in groups of three.
+    /// Formats the count with digits in groups of three.
     fn grouped(&self) -> String {
         or_dash(self.counted(), grouped)
     }
 
-    /// A count with a noun: "1 job", "2 jobs".
+    /// Formats the count with a noun: "1 job", "2 jobs".
     fn of(&self, noun: &str) -> String {
         format!(
             "{} {noun}{}",
@@ -81,7 +81,7 @@ pub trait Counted {
         )
     }
 
-    /// A duration in seconds.
+    /// Formats a duration given in seconds.
     fn lasting(&self) -> String {
         or_dash(self.counted(), |seconds| {
             lasting(Duration::from_secs(seconds))
@@ -113,7 +113,7 @@ impl Counted for Option<u64> {
     }
 }
 
-/// The age of the oldest visible message, or that there is none.
+/// Describes the age of the oldest visible message, or states that no message is visible.
 pub(super) fn age(seconds: Option<u64>, messages: Option<u64>) -> String {
     match (seconds, messages) {
         (None, Some(1..)) => "hidden".to_owned(),
@@ -125,7 +125,7 @@ fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), show)
 }
 
-/// An RFC 3339 time without the fraction of a second.
+/// Formats an RFC 3339 time without the fraction of a second.
 pub(super) fn moment(at: &str) -> String {
     let whole = at
         .split_once('.')
@@ -149,7 +149,7 @@ fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 
-/// The next round number: 1, 2 or 5 times a power of ten, at least 0.01.
+/// Returns the next round number that is not less than a value: 1, 2 or 5 times a power of ten, at least 0.01.
 pub fn ceiling(value: f64) -> f64 {
     let mut step = 0.01;
     loop {

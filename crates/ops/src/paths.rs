@@ -1,6 +1,6 @@
 //! Relative paths between pages of this server. Pure.
 
-/// Returns the relative path from a path to the root of this server. It never leaves the server's origin.
+/// Returns the relative path from a page's path to the root of this server. The result never points to another server.
 pub(super) fn to_root(path: &str) -> String {
     match path.matches('/').count() {
         0 | 1 => "./".to_owned(),

@@ -10,7 +10,7 @@ static COLLECTOR: LazyLock<Collector> = LazyLock::new(|| {
     collector
 });
 
-/// Updates `process_*`. It reads files of `/proc`, so it runs once per scrape.
+/// Updates the `process_*` metrics. This reads files of `/proc`, so it is done only once per scrape.
 pub(super) fn measure() {
     COLLECTOR.collect();
 }

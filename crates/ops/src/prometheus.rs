@@ -10,15 +10,15 @@ use evenkeel_telemetry::{announce_program, describe};
 
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// A histogram has no buckets, which is a bug.
+    /// A histogram is declared without buckets, which is a bug.
     #[error("could not build the metrics recorder")]
     Build(#[from] BuildError),
     #[error("a metrics recorder is already installed")]
     Already(#[from] SetRecorderError<PrometheusRecorder>),
 }
 
-/// Installs the recorder of the process and describes every metric. Call it once, before anything is counted, and only
-/// if a [`Server`](super::Server) will run: the server's upkeep bounds the recorder's memory.
+/// Installs the metrics recorder of the process and describes every metric. Call this once, before anything is counted,
+/// and only if a [`Server`](super::Server) will run, because the server regularly reduces the recorder's memory.
 pub fn install() -> Result<PrometheusHandle, InstallError> {
     let recorder = recorder()?;
     let handle = recorder.handle();
@@ -29,7 +29,7 @@ pub fn install() -> Result<PrometheusHandle, InstallError> {
 }
 
 pub(super) fn recorder() -> Result<PrometheusRecorder, BuildError> {
-    // Histograms of other libraries, if any, measure requests too.
+    // Histograms that other libraries may record get the buckets for requests.
     let mut builder = PrometheusBuilder::new().set_buckets(Buckets::Request.seconds())?;
     for metric in METRICS {
         if let MetricType::Histogram(buckets) = metric.kind {

@@ -8,7 +8,8 @@ use serde::Serialize;
 use evenkeel_model::{AccountName, QueueName, TableName};
 
 pub trait Readiness: Send + Sync {
-    /// Returns the reasons why the program is not working; empty if it is. It must not block, because probes call it.
+    /// Returns the reasons why the program is not working; the list is empty if it is working. The function must not
+    /// block, because probes call it.
     fn reasons(&self) -> Vec<NotReady>;
 }
 

@@ -34,7 +34,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Returns the router. `more` are further routes, which the guard protects as well.
+    /// Returns the router. `more` contains further routes, which the guard also protects.
     pub(super) fn router(self, guard: Guard, more: Router) -> Router {
         let readiness = Arc::clone(&self.readiness);
         let open = Router::new()
@@ -52,7 +52,8 @@ impl Routes {
             )
             .merge(more)
             .fallback(not_found)
-            // A layer and not a route layer, so that a client without a token cannot find out which paths exist.
+            // A `layer` also applies to unknown paths, unlike a `route_layer`, so a client without a token cannot find
+            // out which paths exist.
             .layer(middleware::from_fn_with_state(guard, guard::check));
         #[cfg(feature = "dashboard")]
         let open = open.merge(crate::pages::open());
@@ -66,7 +67,7 @@ impl Routes {
     }
 }
 
-/// The HTTP API, and the dashboard if it is built in.
+/// Returns the routes of the HTTP API, and of the dashboard if it is built in.
 pub fn api_and_pages(api: crate::api::Api) -> Router {
     let routes = crate::api::routes(api.clone());
     #[cfg(feature = "dashboard")]
@@ -143,7 +144,8 @@ async fn with_timeout(request: Request, next: Next) -> Response {
     }
 }
 
-/// Escapes invisible characters and those that change the direction of text, so that the JSON is displayed as it is.
+/// Escapes invisible characters and characters that change the direction of text, so that a terminal shows the
+/// characters of the JSON in their order.
 async fn escape_hidden(request: Request, next: Next) -> Response {
     let answer = next.run(request).await;
     if !is_json(&answer) {

@@ -1,4 +1,4 @@
-//! The HTTP server: it binds, accepts, and limits what clients can use.
+//! The HTTP server: it binds an address, accepts connections, and limits what clients can use.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,16 +25,16 @@ use super::write_timeout::WriteTimeout;
 use evenkeel_model::local::is_loopback;
 use evenkeel_model::settings::HttpSettings;
 
-/// Maximum time to send the head of a request. It exceeds the usual 15 s between scrapes, so that the connection of a
-/// scraper is kept.
+/// Maximum time in which a client may send the head of a request. It exceeds the usual 15 s between scrapes, so that
+/// the idle connection of a scraper stays open.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a request head.
 const HEAD_BYTES: usize = 16 * 1_024;
-/// Maximum age of a connection in any state, also of one that reads its answer a byte at a time.
+/// Maximum age of a connection, even if its client reads the answer one byte at a time.
 const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
-/// How long a request in progress may take to end when its connection is closed.
+/// How long a request in progress may continue when its connection has to be closed.
 const LAST_REQUEST: Duration = Duration::from_secs(5);
-/// How often the recorder aggregates histogram samples, whose memory grows until then.
+/// Interval at which the recorder aggregates the samples of histograms, which use more and more memory until then.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, which usually means that no file descriptor is left.
 const AFTER_A_FAILED_ACCEPT: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ pub struct Server {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address is in use, or does not belong to this machine.
+    /// The address is in use, or is no address of this machine.
     #[error(
         "could not listen on {address} (http.listen). Is another evenkeel running? Choose another port, or 127.0.0.1:0 for any"
     )]
@@ -58,7 +58,7 @@ pub enum ServerError {
         #[source]
         cause: io::Error,
     },
-    /// The address can be reached from other machines, which requires a token.
+    /// The address can be reached from other machines, so a token is required.
     #[error(
         "listening on {0} (http.listen) requires a token, because other machines can connect. Set http.token_env and its variable"
     )]
@@ -66,8 +66,8 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// Binds the configured address. `more` are further routes, which the guard protects as well; they must not repeat
-    /// those of [`Routes`].
+    /// Binds the configured address. `more` contains further routes, which the guard also protects. No path may be both
+    /// in `more` and in [`Routes`].
     pub async fn bind(
         settings: &HttpSettings,
         routes: Routes,
@@ -94,12 +94,13 @@ impl Server {
         })
     }
 
-    /// The bound address. If port 0 was requested, it contains the actual port.
+    /// Returns the bound address. If port 0 was requested, the result contains the actual port.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`. Then it accepts nothing more and lets requests in progress end, for at most 5 s.
+    /// Serves until `stop` is cancelled. Then no more connections are accepted, and requests in progress may take up to
+    /// 5 s to end.
     pub async fn serve(self, stop: CancellationToken) {
         tracing::debug!(address = %self.address, "accepting connections");
         let open = Arc::new(Connections::default());
@@ -128,7 +129,7 @@ impl Server {
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it is closed.
 async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
@@ -158,7 +159,7 @@ async fn serve_connection(
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
-        // The slot already belongs to another connection.
+        // This connection is closed at once, because its slot has been given to another connection.
         () = place.evicted() => return,
         () = stop.cancelled() => None,
         () = tokio::time::sleep(LONGEST_CONNECTION) => None,
@@ -172,7 +173,7 @@ async fn serve_connection(
             .unwrap_or(Ok(()))
     };
     if let Err(error) = ended {
-        // Clients disconnect at any time, so this is only for debugging.
+        // Clients disconnect at any time, so this is logged only for debugging.
         tracing::debug!(%error, "connection ended early: {error}");
     }
 }

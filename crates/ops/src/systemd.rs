@@ -1,4 +1,4 @@
-//! Notifications to systemd (sd_notify(3)) for `Type=notify` units. Nothing happens if `NOTIFY_SOCKET` is not set.
+//! Notifies systemd (sd_notify(3)) for units of `Type=notify`. Nothing is sent if `NOTIFY_SOCKET` is not set.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub fn stopping(status: &str) {
     notify(&[NotifyState::Stopping, NotifyState::Status(status)]);
 }
 
-/// Notifies the watchdog twice per period while `alive` is true, until `stop`. Returns at once if the unit has no
-/// `WatchdogSec`.
+/// Notifies the watchdog twice per watchdog period while `alive` returns true, until `stop` is cancelled. Returns at
+/// once if the unit has no `WatchdogSec`.
 pub async fn watchdog(alive: impl Fn() -> bool + Send, stop: CancellationToken) {
     if let Some(period) = sd_notify::watchdog_enabled() {
         feed(period, alive, || notify(&[NotifyState::Watchdog]), stop).await;
@@ -29,7 +29,7 @@ async fn feed(
     ping: impl Fn() + Send,
     stop: CancellationToken,
 ) {
-    // WATCHDOG_USEC=0 would make an interval of length zero, which panics.
+    // `WATCHDOG_USEC=0` would give an interval of zero, which panics.
     let mut times = tokio::time::interval((period / 2).max(Duration::from_millis(1)));
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -82,7 +82,7 @@ mod tests {
         futures::future::join(feeding, watching).await;
     }
 
-    /// No test by itself: the test below runs it in a process whose environment it can set.
+    /// Not a test by itself: the test below runs it in another process, with an environment of its own.
     #[tokio::test]
     async fn in_a_unit_of_its_own() {
         if std::env::var_os("NOTIFY_SOCKET").is_some() {

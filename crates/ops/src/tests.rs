@@ -1,4 +1,4 @@
-//! The server as probes, scrapers, strangers and slow clients use it.
+//! Tests of the server with the requests of probes, scrapers, unauthorized clients and slow clients.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,7 +102,8 @@ impl Running {
 
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    // A server that closes with unread bytes resets the connection. Only the bytes before that matter.
+    // If a server closes a connection that has unread bytes, the connection is reset, so the read may fail. Only the
+    // bytes that were read before matter.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
 }
@@ -282,7 +283,7 @@ async fn any_number_of_idle_connections_lets_a_probe_through() {
     for number in 0..600 {
         let mut stream = running.connect().await;
         if number % 2 == 0 {
-            // A request now and then keeps the connection alive.
+            // Occasional requests keep the connection alive.
             stream
                 .write_all(b"GET /healthz HTTP/1.1\r\nHost: e\r\n\r\n")
                 .await
@@ -300,7 +301,7 @@ async fn any_number_of_idle_connections_lets_a_probe_through() {
     running.ends().await;
 }
 
-// These tests pause time, which then advances only when nothing else can run, so they take no real seconds.
+// The following tests pause time, which then advances only when no task can run, so they take almost no real time.
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_never_ends_its_request_is_disconnected() {

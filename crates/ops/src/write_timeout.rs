@@ -13,10 +13,11 @@ use tokio::time::{Sleep, sleep};
 
 use super::connections::Activity;
 
-/// How long a client may read nothing of an answer. A client that reads slowly is limited by the age of its connection.
+/// Maximum time in which a client may read nothing of an answer. The age of the connection limits a client that reads
+/// slowly.
 const NOTHING_TAKEN: Duration = Duration::from_secs(30);
 
-/// A connection that fails once its client has read nothing for half a minute.
+/// A connection that fails if its client reads nothing for `NOTHING_TAKEN`.
 pub(super) struct WriteTimeout {
     stream: TcpStream,
     activity: Arc<Activity>,

@@ -1,5 +1,5 @@
-//! Batches of clients, in every third seed. Their lists contain keys that exist, keys that do not exist, duplicates and
-//! invalid keys.
+//! Batch jobs of clients, in every third seed. The lists of these jobs contain existing keys, absent keys, duplicates
+//! and invalid keys.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use evenkeel_model::EntityKey;
 
 /// Number of the random sequence for batches.
 const PART: u64 = 80;
-/// The versions that batches put begin after this number, which is above all other versions of a script.
+/// The versions that batches put begin after this number, which is above the versions of the ordinary steps of a
+/// script. Stories and notes also have versions above this number.
 const VERSIONS: i64 = 500_000;
 const OTHERS: usize = 16;
 const IMPOSSIBLE: [&str; 3] = ["a/b", "1#2", "?"];
@@ -31,10 +32,10 @@ const MISTAKES: [&str; 4] = [
 #[derive(Debug, Clone)]
 pub(super) struct BatchMessage {
     op: &'static str,
-    /// Only for puts.
+    /// The mode of a put; unused for other operations.
     mode: &'static str,
     condition: Option<ConditionKind>,
-    /// Only for syncs.
+    /// Used by syncs alone.
     thorough: bool,
     by_row_keys: bool,
     items: Vec<ListedItem>,
@@ -127,7 +128,7 @@ impl BatchMessage {
 }
 
 /// The batches of a seed, in step groups after the existing ones. `entity` returns the content of an employee at a
-/// version. Its flag is true for an employee of a batch.
+/// version. Its flag is true for an employee in `keys`, and false for one that only batches use.
 pub(super) fn steps(
     seed: u64,
     fault_plan: &FaultPlan,
@@ -173,7 +174,7 @@ fn batch(
     let size = *draw.of(&[2, 3, 5, 8, 13, 20]);
     let mut places: Vec<usize> = Vec::new();
     while places.len() < size.min(all.len()) {
-        // An employee that has other jobs, too, is chosen more often.
+        // An employee in the script's own list, which has other jobs as well, is chosen more often.
         let place = if draw.happens(0.4) {
             draw.below(known)
         } else {

@@ -128,8 +128,9 @@ impl LedgerEntry {
         matches!(self.ttl, Ttl::After(_))
     }
 
-    /// Returns the delivery with this number, from 1. Redelivered syncs may share a run. That run has the highest of
-    /// their numbers, which may exceed the number of this message's deliveries.
+    /// Returns the delivery with this number, counted from 1, or the last delivery if the number is higher. Several
+    /// sync messages may share one run, which has the highest of their delivery numbers. This message may have fewer
+    /// deliveries.
     pub(super) fn delivery(&mut self, number: u32) -> Option<&mut DeliveryRecord> {
         let last = self.deliveries.len().checked_sub(1)?;
         self.deliveries
@@ -197,8 +198,9 @@ impl LedgerEntry {
         }
     }
 
-    /// Whether enough runs began, and each of them is explained. `late` means that the poison message arrived after its
-    /// sender gave up, so that the sender may have written off the delivery.
+    /// Whether at least `max` runs began, and each of them except the last is explained or disturbed. Runs of released
+    /// deliveries do not count. `late` counts as one more run: the request that poisoned the message arrived after its
+    /// sender had given up, so the worker may have written off the delivery.
     pub(super) fn is_exhausted(&self, max: usize, late: bool) -> bool {
         let counted: Vec<&DeliveryRecord> = self
             .deliveries

@@ -9,17 +9,17 @@ use super::fault::FaultKind;
 use super::fault_plan::{Burst, Draw, FaultPlan, FaultScope, JOBS, rng, seconds, tried};
 use evenkeel_model::{Entity, EntityKey};
 
-/// Numbers of random sequences. The first chooses the story, the second (61 and 62) is for its script and its times,
-/// and the third chooses one of the later stories.
+/// Numbers of the random sequences. The first sequence chooses the story, and the third chooses one of the later
+/// stories. The second number (61) and the number after it (62) are for the script of the story and for its times.
 const PARTS: [u64; 3] = [60, 61, 63];
 const SHARE: f64 = 0.25;
-/// Share of the stories that are drawn from `LATER`.
+/// Share of the stories that are chosen from `LATER`.
 const LATER_SHARE: f64 = 0.2;
 /// The versions of a story's entities begin after this number, and end before the versions of recreated entities.
 const VERSIONS: i64 = 500_000;
 /// Polling interval of an idle worker in stories in which several workers should meet.
 const LOOKS_AGAIN: Duration = Duration::from_secs(1);
-/// Maximum error of a host's clock, in seconds. The error is at least half of this.
+/// Maximum error of a host's clock, in seconds. The actual error is at least half of the maximum.
 const SKEW: f64 = 15.0 * 60.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Scenario {
     pub(super) fn draw(seed: u64, fault_plan: &mut FaultPlan) {
         let rng = rng(seed, PARTS[0]);
         let draw = Draw(&rng);
-        // A refused row is a story by itself.
+        // Seeds with a refused row get no story in addition.
         if !draw.happens(SHARE) || fault_plan.hazards.refused_row.is_some() {
             return;
         }

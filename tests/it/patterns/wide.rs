@@ -198,7 +198,8 @@ pub(crate) async fn a_survey_of_300_answers_is_one_entity(site: &Site) {
     );
     in_step(site, &[("2026", "7", &survey)]).await;
 
-    // Another e-mail address moves the copies. An entity with a similar key is a different entity. An entity with fewer answers needs fewer rows.
+    // A new e-mail address moves the copies of an entity, but not those of an entity with a similar key. An entity with fewer answers needs
+    // fewer rows.
     survey.insert("Mail".to_owned(), "Countess@contoso.com".into());
     site.work(put("7", "replace", &survey)).await;
     let other = answers(0..700, "byron@contoso.com");

@@ -624,8 +624,8 @@ fn lives(site: &Site, elsewhere: &Elsewhere) {
         let (mut steps, mut readings) = (0, 0);
         let (queues, goes_on) = (site.account(site.account_of(QUEUE)), goes_on());
         let began = tokio::time::Instant::now();
-        // Each step is completed, because a write without a message would not be derived. A slow machine takes longer
-        // than the configured time.
+        // The time limit is checked only between steps, because a write whose message is not sent would not be derived.
+        // On a slow machine the loop runs beyond the limit, until enough readings were sent.
         while began.elapsed() < goes_on || readings < ENOUGH_READINGS {
             steps += 1;
             let next = client_step(&mut dice, steps, elsewhere);

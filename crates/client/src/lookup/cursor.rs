@@ -1,4 +1,5 @@
-//! Reads one range page by page, from the start or from the position of an earlier lookup.
+//! Reads one range page by page. It begins at the start of the range, or at the position that an earlier lookup
+//! reached.
 
 use std::collections::VecDeque;
 
@@ -12,25 +13,25 @@ use evenkeel_model::{EntityKey, Filter, Row, TableName, limits};
 use evenkeel_storage::wide;
 use evenkeel_storage::{Account, Continuation, Query, StoreError};
 
-/// Maximum number of consecutive pages of a range without a wanted row.
+/// Maximum number of consecutive pages of a range that contain no wanted row.
 pub(super) const PAGES: u64 = 1_000;
 
-/// Context shared by all ranges of a lookup.
+/// Settings that all ranges of a lookup share.
 pub(super) struct ReadContext<'a> {
     pub(super) target: LookupTarget<'a>,
     pub(super) table: &'a TargetRef,
-    /// Properties to read, evenkeel's own included; all if `None`.
+    /// Names of the properties to read, including evenkeel's own properties; `None` for all properties.
     pub(super) select: Option<Vec<String>>,
     /// Maximum number of rows per page.
     pub(super) page: u32,
-    /// After this many consecutive pages without a wanted row the lookup ends with a continuation.
+    /// Maximum number of consecutive pages without a wanted row. If it is reached, the lookup ends with a continuation.
     pub(super) pages: u64,
     pub(super) condition: Option<&'a Condition>,
 }
 
 impl ReadContext<'_> {
-    /// Whether a row is part of the result. A row in another account than the hash of its partition selects has not
-    /// been moved or deleted yet, and is skipped.
+    /// Whether a row is part of the result. The hash of a row's partition selects its account. A row in any other
+    /// account is skipped, because it still has to be moved or deleted.
     fn wants(&self, row: &Row, range: &KeyRange) -> bool {
         let at_home = *self.table.accounts.holder(row.entity.key.pk.as_str()) == range.account;
         at_home
@@ -70,12 +71,12 @@ pub(super) struct Cursor<'a> {
     account: &'a Account,
     /// Rows that were read but not returned yet.
     rows: VecDeque<Row>,
-    /// The page of `rows`, and the last row returned.
+    /// The continuation of the page that `rows` come from, and the key of the last row returned.
     position: Position,
-    /// The last row that an earlier lookup returned, until a page reaches beyond it. A page may be shorter when it is
-    /// read again.
+    /// The last row that an earlier lookup returned. It is kept until a page reaches beyond it, because a page may be
+    /// shorter when it is read again.
     taken: Option<EntityKey>,
-    /// `None` at the end of the range.
+    /// The page to read next; `None` at the end of the range.
     next: Option<NextPage>,
     /// Requests sent.
     pub(super) requests: u64,
@@ -107,7 +108,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads pages until there is a row, the range ends, or `pages` pages had no wanted row.
+    /// Reads pages until there is a row, the range ends, or the maximum number of pages without a wanted row is
+    /// reached.
     pub(super) async fn fill(&mut self, reading: &ReadContext<'_>) -> Result<(), StoreError> {
         let most = self.requests + reading.pages;
         while self.rows.is_empty() && self.requests < most {
@@ -156,16 +158,16 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Drops the rows of a page that an earlier lookup returned: those up to `taken`. If that row was deleted
-    /// meanwhile, the order of keys decides.
+    /// Drops the rows up to `taken` from a page, because an earlier lookup has returned them. If the row `taken` has
+    /// been deleted since, the order of the keys decides which rows are dropped.
     fn not_taken(&mut self, mut rows: Vec<Row>) -> Vec<Row> {
         let Some(taken) = &self.taken else {
             return rows;
         };
         let before = match rows.iter().position(|row| row.entity.key == *taken) {
             Some(last) => last + 1,
-            // Stores differ in the order of rare characters. A row that is behind `taken` in any of these orders is
-            // returned again.
+            // Stores order some rare characters differently. A row that comes after `taken` in any of these orders is
+            // kept and may be returned twice.
             None => rows
                 .iter()
                 .rposition(|row| row.entity.key.sorts_before_everywhere(taken))
@@ -179,7 +181,7 @@ impl<'a> Cursor<'a> {
         rows
     }
 
-    /// Whether the page limit was reached before a wanted row was found.
+    /// Whether the maximum number of pages was reached before a wanted row was found.
     pub(super) fn is_starved(&self) -> bool {
         self.rows.is_empty() && self.next.is_some()
     }
@@ -213,11 +215,11 @@ impl<'a> Cursor<'a> {
 }
 
 impl LookupTarget<'_> {
-    /// Whether a row belongs to the result. A table may hold primaries and the rows of several views.
+    /// Whether a row belongs to the target of the lookup. A table may contain primaries and the rows of several views.
     fn has(self, row: &Row) -> bool {
         let view = match self {
             Self::View(view) => view,
-            // The further rows of a wide entity are read together with its first row.
+            // The first row of a wide entity is read here. The further rows are read separately.
             Self::Own(table) => {
                 return !is_derived_within(table, &row.entity)
                     && !wide::is_continuation_of_any(row);
@@ -229,7 +231,7 @@ impl LookupTarget<'_> {
             }
             Form::Lists { .. } => shared::is_list_of(&view.name, &row.entity),
             Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => false,
-            // An invalid owner property is kept here and reported when the owner is read.
+            // A row whose owner property is invalid is kept here. The error is reported when the owner is decoded.
             Form::Properties { .. } | Form::Claims(_) => row
                 .entity
                 .get(&shared::owner_property(&view.name))

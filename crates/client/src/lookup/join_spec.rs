@@ -8,10 +8,11 @@ use evenkeel_model::template::{Escaping, RenderError, Template, TemplateError};
 use evenkeel_model::{EdmValue, Entity, EntityKey, TableName};
 use evenkeel_storage::sealing::is_sealed;
 
-/// A join of the rows of a lookup with the entities of another table. Two [key templates](evenkeel_model::template) make the keys of
-/// the joined entity from properties of the row. A row that lacks one of the properties is joined with no entity.
+/// A join of the rows of a lookup with the entities of another table. Two [key templates](evenkeel_model::template) make the
+/// PartitionKey and the RowKey of the joined entity from properties of the row. If a row lacks one of these properties, no entity is
+/// joined to it.
 ///
-/// Written as `Table=PARTITION_KEY/ROW_KEY`; neither key can contain a slash.
+/// The text form is `Table=PARTITION_KEY/ROW_KEY`. Neither of the two keys can contain a slash.
 ///
 /// ```
 /// use evenkeel_client::JoinSpec;
@@ -41,13 +42,13 @@ pub enum JoinSpecError {
         /// The problem.
         problem: String,
     },
-    /// One of its templates is invalid. The message shows the position with carets.
+    /// One of the templates is invalid. The message marks the position with carets.
     #[error(transparent)]
     Template(#[from] TemplateError),
 }
 
 impl JoinSpec {
-    /// Creates a join with this table.
+    /// Creates a join with a table. Its entities have the keys that the templates make.
     pub const fn new(table: TableName, partition_key: Template, row_key: Template) -> Self {
         Self {
             table,
@@ -61,7 +62,8 @@ impl JoinSpec {
         &self.table
     }
 
-    /// Returns the names of the properties in the keys, without `PartitionKey` and `RowKey`. A name may occur twice.
+    /// Returns the names of the properties in both templates, except `PartitionKey` and `RowKey`. A name may occur
+    /// twice.
     pub fn properties(&self) -> impl Iterator<Item = &str> {
         let all = self
             .partition_key
@@ -71,8 +73,8 @@ impl JoinSpec {
         all.filter(|name| !matches!(*name, "PartitionKey" | "RowKey"))
     }
 
-    /// Returns the key of the entity that is joined to a row; `None` if the row lacks a value for it. Encrypted values
-    /// and values in blobs count as absent.
+    /// Returns the key of the entity that is joined to a row; `None` if the row lacks a property of the key. An
+    /// encrypted value and a value in a blob count as absent.
     pub(super) fn key(
         &self,
         escaping: Escaping,
@@ -111,7 +113,7 @@ impl FromStr for JoinSpec {
             if part.is_empty() {
                 return Err(form("one of its keys is empty"));
             }
-            // Moves the carets to the position in the whole join.
+            // Moves the carets from the position in the template to the position in the text of the join.
             let shifted = |error: TemplateError| TemplateError {
                 span: error.span.start + from..error.span.end + from,
                 template: text.to_owned(),
@@ -135,7 +137,8 @@ impl fmt::Display for JoinSpec {
     }
 }
 
-/// Finds the first slash outside of fields. Literals cannot contain one, arguments of filters can.
+/// Finds the first slash that is not in a field. The literals of templates cannot contain a slash, but the arguments of
+/// filters can.
 fn slash_between(keys: &str) -> Option<usize> {
     let mut in_field = false;
     let mut rest = keys;

@@ -17,13 +17,13 @@ use evenkeel_model::catalog::TargetRef;
 use evenkeel_model::template::Escaping;
 use evenkeel_model::{EntityKey, Row};
 
-/// Maximum number of entities of a table read concurrently.
+/// Maximum number of entities of one table that are read concurrently.
 const PARALLEL: usize = 16;
 
 pub(super) struct Join<'l> {
     spec: &'l JoinSpec,
     table: TargetRef,
-    /// Keys in tables that only views write are always escaped, as views do.
+    /// How values are escaped in keys. In tables that only views write, keys are escaped like views escape them.
     escaping: Escaping,
 }
 
@@ -41,7 +41,7 @@ impl Join<'_> {
 }
 
 impl Lookup<'_> {
-    /// Returns the joins. Each table may occur once and must be in the catalog.
+    /// Returns the joins of the lookup. A table must be in the catalog and may occur only once.
     pub(super) fn joins(&self) -> Result<Vec<Join<'_>>, ClientError> {
         let mut seen = BTreeSet::new();
         let mut join = |spec| {
@@ -75,7 +75,7 @@ impl Lookup<'_> {
         self.joins.iter().flat_map(JoinSpec::properties)
     }
 
-    /// Reads the joined entities of all rows.
+    /// Reads the entities that are joined to the rows.
     pub(super) async fn join(
         &self,
         joins: &[Join<'_>],
@@ -100,7 +100,7 @@ impl Lookup<'_> {
         Ok(())
     }
 
-    /// Reads the entities with these keys, without absent ones, and returns the number of requests sent.
+    /// Reads the entities with these keys and returns the number of requests sent. Absent entities are left out.
     async fn read_joined(
         &self,
         table: &TargetRef,

@@ -1,4 +1,4 @@
-//! Turns members of lists into rows.
+//! Turns the members of lists and groups into rows.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use evenkeel_model::template::{Template, unescape};
 use evenkeel_model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member, Row, TableName};
 use evenkeel_storage::Account;
 
-/// Turns a member of a list into a row with the primary's keys. Other texts of the member become properties, named
-/// after their templates.
+/// Turns a member of a list into a row with the keys of the member's primary. Each of the other texts of the member
+/// becomes a property that has the name of its template.
 pub(super) fn of_list(
     member: &Member,
     list: &Row,
@@ -29,8 +29,8 @@ pub(super) fn of_list(
     })
 }
 
-/// Turns a contribution to a group into a row with the primary's keys only. These are the first two texts of the
-/// member.
+/// Turns a member of a group into a row that has only the keys of the member's primary. These keys are the first two
+/// texts of the member.
 pub(super) fn of_group(
     member: &Member,
     group: &Row,
@@ -54,8 +54,8 @@ pub(super) fn of_group(
     })
 }
 
-/// Returns up to `top` members after `after` from the lists in some blobs, each as a row, and the last one if there are
-/// more. The ETag of such a row is the member's token.
+/// Returns up to `top` members after `after` from the lists in some blobs, in order, each as a row whose ETag is the
+/// member's token. If there are more members, the last returned member is returned as well.
 pub(super) async fn in_blobs(
     view: &View,
     lists: &BlobLists,
@@ -105,7 +105,8 @@ fn broken(what: impl Into<String>) -> ClientError {
     ClientError::Broken(what.into())
 }
 
-/// If the list is in the partition of its primaries, its unescaped PartitionKey is theirs.
+/// Makes an entity with the keys of a member's primary. If no text of the member is the PartitionKey, the list is in
+/// the partition of its primaries, so the PartitionKey of the list is unescaped and used.
 fn row(member: &Member, list: Option<&EntityKey>, templates: &[Template]) -> Option<Entity> {
     if member.0.len() != templates.len() {
         return None;

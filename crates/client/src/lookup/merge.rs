@@ -1,4 +1,4 @@
-//! Merges several ranges in the order of their keys.
+//! Merges several ranges into one sequence in the order of their keys.
 
 use futures::future::try_join_all;
 
@@ -10,7 +10,7 @@ use evenkeel_storage::StoreError;
 
 pub(super) struct FoundRows {
     pub(super) rows: Vec<Row>,
-    /// Position of each range; `None` if all have ended.
+    /// The position in each range; `None` if all ranges have been read to their ends.
     pub(super) positions: Option<Vec<Position>>,
     /// Requests sent.
     pub(super) requests: u64,
@@ -18,13 +18,13 @@ pub(super) struct FoundRows {
 
 pub(super) struct Merge<'a> {
     cursors: Vec<Cursor<'a>>,
-    /// The cursor of the last row, and its position before that row.
+    /// The index of the cursor that returned the last row, and the position of this cursor before that row.
     last: Option<(usize, Position)>,
 }
 
 impl<'a> Merge<'a> {
-    /// Reads the first page of all ranges concurrently. The number of ranges is bounded by the buckets of a template,
-    /// for each account.
+    /// Reads the first page of all ranges concurrently. There are at most as many ranges as a template has buckets, in
+    /// each account.
     pub(super) async fn start(
         reading: &ReadContext<'_>,
         ranges: &[AccountRange<'a>],
@@ -43,8 +43,9 @@ impl<'a> Merge<'a> {
         })
     }
 
-    /// Returns the next row and its range, in the order of the keys without the ranges' prefixes. A cursor reads its
-    /// next page only when a row of it is requested, so a caller that wants ten rows does not cause a further request.
+    /// Returns the next row and its range. The rows are in the order of their keys without the prefixes of the ranges.
+    /// A cursor reads its next page only when a row of that page is requested, so that a caller who wants ten rows
+    /// causes no further request.
     pub(super) async fn next(
         &mut self,
         reading: &ReadContext<'_>,
@@ -53,7 +54,7 @@ impl<'a> Merge<'a> {
             let cursor: &mut Cursor<'_> = &mut self.cursors[last];
             cursor.fill(reading).await?;
         }
-        // The next row of a starved cursor may sort before all others.
+        // The next row of a starved cursor is unknown and may come before the rows of all other cursors.
         if self.cursors.iter().any(Cursor::is_starved) {
             return Ok(None);
         }
@@ -65,7 +66,7 @@ impl<'a> Merge<'a> {
         Ok(cursor.take().map(|row| (row, cursor.range)))
     }
 
-    /// Returns up to `most` rows. There are fewer at the end, or if a cursor is starved.
+    /// Returns up to `most` rows. There are fewer at the end of all ranges, or if a cursor is starved.
     pub(super) async fn rows(
         &mut self,
         reading: &ReadContext<'_>,
@@ -81,7 +82,7 @@ impl<'a> Merge<'a> {
         Ok(rows)
     }
 
-    /// Position of each range; `None` if all have ended.
+    /// Returns the position in each range; `None` if all ranges have been read to their ends.
     pub(super) fn positions(&self) -> Option<Vec<Position>> {
         let positions: Vec<Position> = self.cursors.iter().map(Cursor::position).collect();
         positions
@@ -90,7 +91,7 @@ impl<'a> Merge<'a> {
             .then_some(positions)
     }
 
-    /// Position of each range before the last row, so that this row is returned first again.
+    /// Returns the position in each range before the last row, so that a continuation returns this row again first.
     pub(super) fn positions_before_last(&self) -> Vec<Position> {
         let before = |(at, cursor): (usize, &Cursor<'_>)| match &self.last {
             Some((last, before)) if *last == at => before.clone(),
@@ -99,7 +100,7 @@ impl<'a> Merge<'a> {
         self.cursors.iter().enumerate().map(before).collect()
     }
 
-    /// Requests sent.
+    /// Returns the number of requests sent.
     pub(super) fn requests(&self) -> u64 {
         self.cursors.iter().map(|cursor| cursor.requests).sum()
     }
@@ -120,7 +121,8 @@ pub(super) async fn read(
     })
 }
 
-/// Returns the cursor with the smallest next row. The first one wins a tie.
+/// Returns the index of the cursor whose next row has the smallest key. If several cursors have it, the first of them
+/// is returned.
 fn least(cursors: &[Cursor<'_>]) -> Option<usize> {
     let heads = cursors
         .iter()

@@ -1,4 +1,4 @@
-//! Lookups: copies, lists, groups and archived entities are found by the values in their keys.
+//! Lookups find copies, lists, groups and archived entities by the values in their keys.
 //!
 //! ```text
 //!   terms ─▶ plan (pure, in patterns): points and key ranges ─▶ a cursor each ─▶ merged in order ─▶ rows
@@ -10,8 +10,8 @@
 //!                                                                                     joined entities of other tables
 //! ```
 //!
-//! A lookup sends point reads and range queries on keys only, never a filter that scans other properties and never an `or` over keys.
-//! The result contains the class of the query and the number of requests.
+//! A lookup sends only point reads and range queries on keys. It never sends a filter that scans other properties, and never an `or`
+//! over keys. Its result contains the class of the query and the number of requests.
 
 mod cursor;
 mod join_spec;

@@ -9,15 +9,15 @@ use evenkeel_model::condition::Condition;
 use evenkeel_model::{EntityKey, Row};
 use evenkeel_storage::wide;
 
-/// Maximum number of entities read concurrently.
+/// Maximum number of entities that are read concurrently.
 const PARALLEL: usize = 16;
 
-/// An entity, or `None` if it was deleted meanwhile, and the number of requests sent.
+/// An entity and the number of requests sent. The entity is `None` if it was deleted meanwhile.
 type ReadResult = (Option<Row>, u64);
 
 impl Lookup<'_> {
-    /// Reads the entities with these keys, in this order, without deleted ones, and returns the number of requests
-    /// sent.
+    /// Reads the entities with these keys, in the order of the keys, and returns the number of requests sent. Deleted
+    /// entities are left out.
     pub(super) async fn read_all(
         &self,
         table: &TableRef,
@@ -31,8 +31,8 @@ impl Lookup<'_> {
         Ok(present(read))
     }
 
-    /// Completes wide entities and drops entities that do not satisfy the condition. It keeps only the selected
-    /// properties of each, so that few whole entities are in memory at a time.
+    /// Reads the further rows of wide entities, and drops the entities that do not satisfy the condition. Only the
+    /// selected properties of each entity are kept, so that few whole entities are in memory at a time.
     pub(super) async fn complete_all(
         &self,
         table: &TableRef,
@@ -65,7 +65,7 @@ impl Lookup<'_> {
     }
 
     async fn read_one(&self, table: &TableRef, key: &EntityKey) -> Result<ReadResult, ClientError> {
-        // It is not known which row of a wide entity has a property, so all rows are read.
+        // Any row of a wide entity may have a selected property, so all rows are read.
         if self.client.catalog.wide.contains(table) {
             return Ok(whole(self.client.whole(table, key).await?));
         }
@@ -79,7 +79,7 @@ impl Lookup<'_> {
         Ok((row, 1))
     }
 
-    /// Reads the further rows if this is the first row of a wide entity.
+    /// Reads the further rows of an entity if this is the first row of a wide entity.
     async fn complete(&self, table: &TableRef, row: Row) -> Result<ReadResult, ClientError> {
         if self.client.catalog.wide.contains(table) && row.entity.get(wide::ROWS_PROPERTY).is_some()
         {
@@ -88,8 +88,8 @@ impl Lookup<'_> {
         Ok((Some(row), 0))
     }
 
-    /// Names of the properties to read: those selected, and those of the condition, the joins and the encryption
-    /// conditions. A name may occur twice.
+    /// Returns the names of the properties to read: the selected properties, and those that the condition, the joins
+    /// and the encryption conditions need. A name may occur twice.
     pub(super) fn properties(&self) -> impl Iterator<Item = &str> {
         let conditions = self.condition.iter().flat_map(Condition::selected);
         let sealing = self
@@ -112,7 +112,7 @@ fn whole(read: Option<WholeEntity>) -> ReadResult {
     })
 }
 
-/// Drops deleted entities and adds up the requests.
+/// Leaves out deleted entities and adds up the numbers of requests.
 fn present(read: Vec<ReadResult>) -> (Vec<Row>, u64) {
     let requests = read.iter().map(|(_, requests)| requests).sum();
     (

@@ -33,23 +33,23 @@ pub struct Lookup<'c> {
 pub(super) enum LookupSubject {
     /// The items of a view, or the entities of an archive.
     View(ViewName),
-    /// The entities of a table, by their own keys.
+    /// The entities of a table, which are looked up by their own keys.
     Table(TableName),
 }
 
 /// The result of a lookup.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LookupResult {
-    /// The rows in the order of their keys, ignoring buckets.
+    /// The rows in the order of their keys. Buckets are ignored in this order.
     pub rows: Vec<Row>,
-    /// For each joined table: the entity joined to each row, in the order of `rows`. It is `None` if the row lacks a
-    /// value of the keys or the entity does not exist. Rows with the same key share one entity.
+    /// For each joined table, the entities that are joined to the rows, in the order of `rows`. An entity is `None` if
+    /// it does not exist, or if the row lacks a property of its key. Rows with the same key share one entity.
     pub joined: BTreeMap<TableName, Vec<Option<Arc<Row>>>>,
     /// The class of the query.
     pub class: QueryClass,
     /// Storage requests sent.
     pub requests: u64,
-    /// Token to continue from; `None` at the end.
+    /// Token with which another lookup continues; `None` at the end.
     pub continuation: Option<String>,
 }
 
@@ -145,8 +145,8 @@ impl<'c> Lookup<'c> {
         })
     }
 
-    /// Limits the number of rows; the default is 1,000. For lists these are members, and for groups with
-    /// [`entities`](Self::entities) the entities.
+    /// Limits the number of rows; the default is 1,000. In lists the rows are members. In groups the rows are groups,
+    /// or entities if [`entities`](Self::entities) is used.
     #[must_use]
     pub const fn top(mut self, top: u32) -> Self {
         self.top = top;
@@ -160,7 +160,7 @@ impl<'c> Lookup<'c> {
         self
     }
 
-    /// Reads only these properties. An empty selection means all.
+    /// Reads only these properties. If the selection is empty, all properties are read.
     #[must_use]
     pub fn select(mut self, properties: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.select = properties.into_iter().map(Into::into).collect();
@@ -175,9 +175,9 @@ impl<'c> Lookup<'c> {
     }
 
     /// Returns only rows that satisfy a condition in the language of `when`. It applies to tables, archives in tables,
-    /// and copies. The service evaluates the parts that it can, and still reads the other rows: the class of the query
-    /// shows how many. If the condition needs properties that are not in an entity's first row, two more requests read
-    /// them.
+    /// and copies. The service evaluates the parts of the condition that it can. It reads the other rows nevertheless,
+    /// and the class of the query shows how many they are. If the condition needs properties that are not in the first
+    /// row of an entity, two more requests read them.
     #[must_use]
     pub fn filtered(mut self, condition: Condition) -> Self {
         self.condition = Some(condition);
@@ -191,25 +191,26 @@ impl<'c> Lookup<'c> {
         self
     }
 
-    /// Decrypts properties if the key-encryption keys are available, with one more request for each primary that has
-    /// encrypted ones.
+    /// Decrypts properties if the key-encryption keys are available. This takes one more request for each primary with
+    /// encrypted properties.
     #[must_use]
     pub const fn decrypted(mut self) -> Self {
         self.decrypted = true;
         self
     }
 
-    /// Joins each row with an entity of another table, whose keys are made from properties of the row. Call it once for each table. The
-    /// entities are in [`LookupResult::joined`] with all their properties. Large values are pointers to their blobs, as in rows.
+    /// Joins each row with an entity of another table, whose keys are made from properties of the row. Call this once for each table.
+    /// [`LookupResult::joined`] contains the entities with all their properties. Large values are pointers to their blobs, as they are
+    /// in rows.
     ///
-    /// This takes one point read for each distinct key, 16 at a time per table: 50 employees of five departments take five. Each wide entity
-    /// of several rows takes one more.
+    /// This takes one point read for each distinct key: 50 employees of five departments take five point reads. Up to 16 entities of each
+    /// table are read at once. An entity of several rows takes one more request.
     ///
     /// # Errors
     ///
-    /// [`run`](Self::run) returns [`ClientError::Unknown`] for a table that is not in the catalog, for one that is joined twice, and for an
-    /// encrypted property in a key unless the lookup is [`decrypted`](Self::decrypted). It returns [`ClientError::Join`] for a value that
-    /// cannot be part of a key, such as a Double.
+    /// [`run`](Self::run) returns [`ClientError::Unknown`] for a table that is not in the catalog and for a table that is joined twice. It
+    /// returns the same error for an encrypted property in a key unless the lookup is [`decrypted`](Self::decrypted). It returns
+    /// [`ClientError::Join`] for a value that cannot be part of a key, such as a Double.
     ///
     /// ```
     /// # use evenkeel_client::Client;
@@ -231,8 +232,8 @@ impl<'c> Lookup<'c> {
         self
     }
 
-    /// Returns the primaries instead of the derived items, read in parallel. A primary that was deleted meanwhile is
-    /// left out.
+    /// Returns the primaries instead of the derived items. The primaries are read in parallel. A primary that was
+    /// deleted meanwhile is left out.
     #[must_use]
     pub const fn entities(mut self) -> Self {
         self.entities = true;

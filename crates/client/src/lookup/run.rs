@@ -73,7 +73,8 @@ impl Lookup<'_> {
         Ok(found)
     }
 
-    /// Returns the view. If its source is dated tables, it is the view of the table that was named.
+    /// Returns the view with this name. If its source is dated tables, the result is the view of the dated table that
+    /// the lookup names.
     fn view(&self, name: &ViewName) -> Result<Option<Arc<View>>, ClientError> {
         let catalog = self.client.catalog();
         match (catalog.dated_views.get(name), &self.table) {
@@ -206,7 +207,7 @@ impl Lookup<'_> {
         }))
     }
 
-    /// Returns the two keys. Any other term is an error.
+    /// Returns the entity key from terms for both keys. Any other term is an error.
     fn both_keys(&self, what: &str) -> Result<EntityKey, ClientError> {
         let (Some(pk), Some(rk), 2) = (
             self.value("PartitionKey"),
@@ -255,7 +256,7 @@ impl Lookup<'_> {
         Ok((found, keys))
     }
 
-    /// Returns the members of the lists in the ranges of a plan, in order, each as a row.
+    /// Returns the members of the lists in the ranges of a plan. Each member becomes a row. The members are in order.
     async fn in_lists(
         &self,
         view: &View,
@@ -318,8 +319,8 @@ impl Lookup<'_> {
         Ok(LookupResult::new(rows, plan.class, merge.requests(), rest))
     }
 
-    /// Returns the groups in the ranges of a plan, in order. The measures of all buckets of a group are combined, and
-    /// the bucket is removed from its key.
+    /// Returns the groups in the ranges of a plan, in order. The measures of the buckets of a group are combined, and
+    /// the bucket is removed from the key of the group.
     async fn over_buckets(
         &self,
         view: &View,
@@ -399,19 +400,19 @@ impl Lookup<'_> {
         }
     }
 
-    /// Returns entities of a table by their own keys. The condition of a wide entity is evaluated after all its rows
-    /// are read, and further rows are read in place of those that do not satisfy it.
+    /// Returns entities of a table by their own keys. The condition of a wide entity is evaluated only when all rows of
+    /// the entity have been read. For each entity that does not satisfy the condition, another entity is read.
     async fn in_own_keys(
         &self,
         what: String,
         table: &TargetRef,
     ) -> Result<LookupResult, ClientError> {
         let plan = lookup::plan_by_own_keys(what, table, &self.terms, self.scan)?;
-        // Tables that are spread over several accounts have no wide entities.
+        // A table that is spread over several accounts has no wide entities, so the first account is sufficient.
         let whole_in = table.first();
         let catalog = self.client.catalog();
         let is_wide = catalog.wide.contains(&whole_in);
-        // It is not known which row of a wide entity has a property, so the condition needs all rows.
+        // Any row of a wide entity may have a property of the condition, so the condition needs all rows.
         let condition = self.condition.as_ref().filter(|_| !is_wide);
         let reading = ReadContext {
             target: LookupTarget::Own(&table.table),
@@ -453,8 +454,9 @@ impl Lookup<'_> {
         ))
     }
 
-    /// Returns the table that the result rows belong to; for archived documents their source table. `None` for members
-    /// of lists and documents of sinks. A table in several accounts is represented by its first account.
+    /// Returns the table that the rows of the result belong to. For archived documents this is the source table of the
+    /// archive. A table in several accounts is represented by its first account. `None` for members of lists and for
+    /// documents of sinks.
     fn result_table(&self) -> Result<Option<TableRef>, ClientError> {
         let name = match &self.subject {
             LookupSubject::Table(table) => {
@@ -474,8 +476,8 @@ impl Lookup<'_> {
         )
     }
 
-    /// Replaces terms on encrypted properties by terms on their keyed hashes, and returns the number of requests sent.
-    /// `None` if no term names an encrypted property.
+    /// Replaces each term on an encrypted property by a term on the keyed hash of that property, and returns the number
+    /// of requests sent. `None` if no term names an encrypted property.
     async fn hashed(&self) -> Result<Option<(Self, u64)>, ClientError> {
         let LookupSubject::View(name) = &self.subject else {
             return Ok(None);
@@ -521,13 +523,14 @@ impl Lookup<'_> {
         Ok((requests > 0).then_some((lookup, requests)))
     }
 
-    /// Encrypted values cannot be compared and cannot be part of a key.
+    /// Returns an error if the condition names an encrypted property, or if a key of a join does and the lookup does
+    /// not decrypt properties. Encrypted values cannot be compared and cannot be part of a key.
     fn refuse_encrypted(&self) -> Result<(), ClientError> {
         if self.condition.is_none() && self.joins.is_empty() {
             return Ok(());
         }
         let catalog = self.client.catalog();
-        // For a view this is its source: its target table may also hold rows of other views.
+        // For a view, this is the source of the view, because the target table may also contain rows of other views.
         let table = match &self.subject {
             LookupSubject::Table(table) => Some(self.client.target(table)?.table),
             LookupSubject::View(name) => {
@@ -602,7 +605,8 @@ impl Lookup<'_> {
         ))
     }
 
-    /// With a condition the page size is not limited by `top`, because it is unknown how many rows satisfy it.
+    /// Returns the number of rows per page. If there is a condition, `top` does not limit it, because it is unknown how
+    /// many rows satisfy the condition.
     fn page(&self, condition: Option<&Condition>) -> u32 {
         page_rows(if condition.is_some() {
             u32::MAX
@@ -626,7 +630,7 @@ impl Lookup<'_> {
             .collect()
     }
 
-    /// Returns the positions to begin at: those of the continuation, or the start of each range.
+    /// Returns the positions at which the lookup begins: the positions in the continuation, or the start of each range.
     fn start_positions(&self, ranges: usize) -> Result<Token, ClientError> {
         match &self.after {
             Some(text) => Token::decode(text, &self.scope(), &self.terms, ranges),
@@ -638,21 +642,22 @@ impl Lookup<'_> {
         Token::new(&self.scope(), &self.terms, positions)
     }
 
-    /// Returns a text that identifies the lookup in a continuation, together with its terms.
+    /// Returns a text that, together with the terms, identifies the lookup in a continuation.
     fn scope(&self) -> String {
         let place = match (&self.subject, &self.table) {
             (LookupSubject::Table(table), _) => format!("rows of {}", table.canonical()),
             (LookupSubject::View(view), Some(table)) => format!("{view} of {}", table.canonical()),
             (LookupSubject::View(view), None) => view.to_string(),
         };
-        // A filter changes the boundaries of pages, so a continuation is valid only with the same filter.
+        // A condition changes which rows are on a page, so a continuation is valid only with the same condition.
         match &self.condition {
             Some(condition) => format!("{place} where {condition}"),
             None => place,
         }
     }
 
-    /// Properties to read of copies: the selected ones and those that name the owner.
+    /// Returns the names of the properties to read if the view has copies: the selected properties, and those that name
+    /// the owner. `None` for all properties.
     fn copy_select(&self, view: &View) -> Option<Vec<String>> {
         if !matches!(view.form(), Form::Copies { .. }) {
             return None;
@@ -663,7 +668,7 @@ impl Lookup<'_> {
         (!self.select.is_empty()).then(|| self.selected())
     }
 
-    /// The selected properties, and those that decide which rows are returned.
+    /// Returns the names of the selected properties, and of the properties that decide which rows are returned.
     pub(super) fn selected(&self) -> Vec<String> {
         self.properties().map(str::to_owned).chain(own()).collect()
     }
@@ -677,8 +682,8 @@ impl Lookup<'_> {
     }
 }
 
-/// Renders a template with each value of a property. Values that cannot be rendered are skipped; it is an error only if
-/// none can.
+/// Renders a template with each value of a property. A value with which the template cannot be rendered is skipped. If
+/// this is the case for all values, the function returns an error.
 fn texts(
     template: &Template,
     property: &str,
@@ -699,7 +704,7 @@ fn texts(
     }
 }
 
-/// Combines the measures of one bucket of a group with those of its other buckets.
+/// Combines the measures of one bucket of a group with those of the buckets before it.
 fn added(
     measures: &BTreeMap<String, AggregateFunction>,
     group: &Entity,
@@ -746,7 +751,7 @@ fn primaries(view: &View, table: &TableName, rows: &[Row]) -> Result<Vec<EntityK
                 .map(|owned| owned.primary.key)
                 .collect()
         }
-        // Members already have the keys of their primaries.
+        // The rows of members already have the keys of their primaries.
         Form::Lists { .. } => rows.iter().map(|row| row.entity.key.clone()).collect(),
         Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => Vec::new(),
     })

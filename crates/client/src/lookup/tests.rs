@@ -63,7 +63,8 @@ fn view(partition_key: &str) -> View {
     }
 }
 
-/// A store with copies of 200 employees and rows of another view between them. Its pages are short and sometimes empty.
+/// Creates a store with copies of 200 employees, between which there are rows of another view. Pages of this store are
+/// short and sometimes empty.
 async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
     let options = Options {
         short_pages: Some(Arc::new(SeededRng::new(7))),
@@ -122,7 +123,7 @@ fn reading<'a>(view: &'a View, target: &'a TargetRef, top: u32) -> ReadContext<'
     }
 }
 
-/// Reads everything by consecutive lookups of `top` rows.
+/// Reads all rows with consecutive lookups of `top` rows.
 async fn all(
     view: &View,
     plan: &LookupPlan,
@@ -289,7 +290,7 @@ async fn several_accounts_are_merged_in_order_without_misplaced_rows() {
             .on(Entity::new(key.clone())),
         );
         let home = target.at(&key.pk).account;
-        // Some rows are in two accounts, as during a move, and some only in the wrong one, as before a move.
+        // Some rows are in two accounts, as during a move. Others are only in the wrong account, as before a move.
         for (at, name) in accounts.keys().enumerate() {
             let misplaced = *name != home && at == n % 3 && n % 7 < 2;
             if (*name == home && n % 7 != 1) || misplaced {

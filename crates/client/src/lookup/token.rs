@@ -1,4 +1,4 @@
-//! The continuation of a lookup as text. Pure.
+//! Encodes the continuation of a lookup as text. Pure.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -12,37 +12,37 @@ use evenkeel_storage::Continuation;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Token {
-    /// Fingerprint of the lookup.
+    /// A hash that identifies the lookup.
     lookup: String,
-    /// One position per range of the plan, in order.
+    /// The position in each range of the plan, in the order of the ranges.
     pub(super) ranges: Vec<Position>,
-    /// Lists that were read in part: rows, or the blob. There are several if other lists have appeared before the first
-    /// of them since.
+    /// Lists of which only some members have been returned. A list is a row, or all blobs of the lookup together. There
+    /// are several if other lists were added before the first of them meanwhile.
     #[serde(default, rename = "in", skip_serializing_if = "Vec::is_empty")]
     pub(super) inside: Vec<Inside>,
 }
 
-/// Position inside a list.
+/// A position inside a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Inside {
-    /// The row of the list; `None` if the list is a blob.
+    /// The key of the list's row; `None` if the list is in a blob.
     #[serde(default, rename = "l", skip_serializing_if = "Option::is_none")]
     pub(super) list: Option<EntityKey>,
-    /// The last member returned.
+    /// The last member that was returned.
     #[serde(rename = "m")]
     pub(super) member: Member,
 }
 
-/// Position in one range.
+/// A position in one range.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
     /// The range has been read to its end.
     #[serde(default, rename = "e", skip_serializing_if = "std::ops::Not::not")]
     pub(super) ended: bool,
-    /// The page of the last row returned; `None` is the first page.
+    /// The page that contains the last row returned; `None` for the first page.
     #[serde(default, rename = "p", skip_serializing_if = "Option::is_none")]
     pub(super) page: Option<Continuation>,
-    /// The last row of that page that was returned.
+    /// The key of the last row of that page that was returned.
     #[serde(default, rename = "a", skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<EntityKey>,
 }
@@ -65,7 +65,7 @@ impl Token {
         BASE64.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// Decodes a token, which must belong to this lookup.
+    /// Decodes a token. A token of another lookup is an error.
     pub(super) fn decode(
         text: &str,
         place: &str,

@@ -10,10 +10,10 @@ use evenkeel_model::AccountName;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::settings::{SinkKind, SinkSettings};
 
-/// The declared sinks. A sink with a mistake is `None`.
+/// The declared sinks. A sink whose section has a mistake is `None`.
 pub(super) type Sinks<'s> = &'s [(AccountName, Option<SinkSettings>)];
 
-/// Reads a section. `None` after a mistake, which is reported.
+/// Reads the section of a sink. Returns `None` after a mistake, which has then been reported.
 type ReadSink = fn(&Section<'_>) -> Option<SinkKind>;
 
 const KINDS: [(&str, ReadSink); 4] = [
@@ -55,8 +55,8 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
 }
 
 /// Reads the key `sink` of a view. Returns the name of the declared sink, and the settings that `of` takes from it. `wanted` and `declare`
-/// are parts of error messages: they describe the expected kind of sink and its keys. If the sink has a mistake, that is already reported,
-/// and the settings are `None`.
+/// are parts of error messages: they describe the expected kind of sink and its keys. If the section of the sink has a mistake, the
+/// settings are `None`, and the mistake has already been reported.
 pub(super) fn sink_of_view<S>(
     section: &Section<'_>,
     sinks: Sinks<'_>,

@@ -35,7 +35,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
         section.text("ca_file").map(PathBuf::from)
     });
     let host = host?;
-    // Connections within this machine need no TLS.
+    // Connections within this machine do not use TLS.
     let tls = match ca_file.ok()? {
         Some(_) if socket => {
             section.error("ca_file", "a socket has no TLS; remove this key");
@@ -55,7 +55,8 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
     Some(SinkKind::Sql(SqlSettings::Postgres(Box::new(settings))))
 }
 
-/// Parses a name, an address or a folder. The error does not repeat it, because people paste whole connection strings.
+/// Parses the name, address or folder of a server. The error does not repeat the text, because people paste whole
+/// connection strings.
 fn parse_host(text: &str) -> Result<String, String> {
     let host = non_empty_name(text)?;
     let is_host = host.starts_with('/')

@@ -1,8 +1,8 @@
-//! Input that means something else than its author thinks, or nothing.
+//! Input that has another meaning than its author probably intends, or no effect.
 
 use super::*;
 
-/// The warnings about these files, without the path of their folder.
+/// Returns the warnings about these files, without the path of their folder.
 fn warned(files: &[(&str, &str)]) -> Vec<String> {
     let folder = folder(files);
     let prefix = format!("{}/", folder.path().display());

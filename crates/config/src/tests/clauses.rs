@@ -16,7 +16,7 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 ];
 const ROWS: &str = "partition_key = \"p\"\nrow_key = \"{Email}\"\n";
 
-/// Sections of every kind and form of view. All of them use `Email`.
+/// Sections of every kind and form of view. Each of them uses `Email`.
 const SECTIONS: [(&str, &str); 12] = [
     ("secondary_index", "table = \"Target\"\nROWS"),
     (
@@ -62,7 +62,7 @@ const SECTIONS: [(&str, &str); 12] = [
     ("sample_exchanged", "table = \"Target\"\n"),
 ];
 
-/// The sections of the kinds that this build has, as views with this name.
+/// Returns the sections whose kinds this build has, as views with this name.
 fn sections(name: &str) -> Vec<(&'static str, String)> {
     let declared = declared_kinds::<DraftSection<'_, '_, TableName>>();
     for (kind, _) in &declared {
@@ -83,7 +83,7 @@ fn sections(name: &str) -> Vec<(&'static str, String)> {
     sections.map(section).collect()
 }
 
-/// The mistakes in these sections.
+/// Returns the mistakes in these sections.
 fn found(text: &str) -> Vec<String> {
     let folder = folder(&[("default.toml", &format!("{SINKS}{text}"))]);
     let loaded = load(&with_environment(request(folder.path()), &ENVIRONMENT));

@@ -6,7 +6,7 @@ use evenkeel_model::{AccountName, EntityKey, TableName};
 
 const KEYS: &str = "[encryption]\ncurrent = \"k2\"\n[encryption.keys.k1]\nkey_env = \"FIRST\"\n[encryption.keys.k2]\nkey_env = \"SECOND\"\n";
 const TABLE: &str = "[tables.Staff]\nencrypt = [\"Ssn\", \"Salary\"]\n";
-/// The same 32 bytes in both accepted forms.
+/// A key of 32 bytes in Base64. `HEX` is the same key in hexadecimal.
 const BASE64: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 

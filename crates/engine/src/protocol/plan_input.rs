@@ -36,19 +36,20 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) source: &'a TableRef,
     pub(crate) primary: &'a Primary,
     pub(crate) footprint: &'a Footprint,
-    /// What the looks at items found before the primary was read.
+    /// The state of each item that this run read before it read the primary.
     pub(crate) observed: &'a BTreeMap<ItemAddress, ObservedItem>,
-    /// Contents of the properties on other entities that were looked at.
+    /// Values of the properties that this run read on other entities.
     pub(crate) property_values: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// Members of lists whose row has a count or measure that differs from the list itself.
+    /// Members whose list has a row with another count or measure than the list itself.
     pub(crate) behind: &'a BTreeSet<ItemAddress>,
     pub(crate) state: Presence,
     pub(crate) desired: &'a BTreeMap<ItemAddress, Item>,
-    /// Large values whose contents this run has.
+    /// Large values whose contents are available in this run.
     pub(crate) supplied: &'a BTreeMap<ItemAddress, Supply>,
     /// Blobs that the primary points to, regardless of its present views.
     pub(crate) referred: &'a BTreeSet<Site>,
-    /// Views that cannot derive their items from this state. Their items stay as they are, and stay listed.
+    /// Views that cannot derive their items from this state of the primary. Their present items are neither changed nor
+    /// removed from the footprint.
     pub(crate) underived: &'a BTreeMap<ViewName, Box<DeriveError>>,
     /// Whether an old write may still arrive: the footprint had another pass's open announcement, or an insert of an
     /// item or a write of the primary is unanswered in this run.
@@ -103,7 +104,7 @@ impl<'a> PlanInput<'a> {
         self.state == Presence::Present(None)
     }
 
-    /// Whether a pass with any catalog has closed at this very state of the primary.
+    /// Whether some pass, with any catalog, has closed at exactly this state of the primary.
     pub(crate) fn is_closed(&self) -> bool {
         match (&self.state, &self.footprint.settled) {
             (

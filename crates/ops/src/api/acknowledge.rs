@@ -1,4 +1,4 @@
-//! Acknowledges news, which then disappears from this worker's headline.
+//! Acknowledges a piece of news, which then disappears from the headline of this worker.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -33,7 +33,7 @@ pub(super) async fn acknowledge(
     Ok(Json(api.ops_state.headline()))
 }
 
-/// Acknowledges a piece of news. Returns false if it is not current.
+/// Acknowledges a piece of news. Returns false if the news is no longer current.
 pub(crate) fn set_acknowledged(api: &Api, news: &str, actor: &Actor) -> bool {
     let known = api.ops_state.acknowledge(news);
     if known {

@@ -1,4 +1,4 @@
-//! Runs changes in tasks of their own, so that a client that disconnects or times out does not cancel them.
+//! Runs changes in separate tasks, so that a change continues if its client disconnects or a timeout ends the answer.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::timeout;
 
 use super::Problem;
 
-/// How long an answer waits for a change. It stays below the server's answer timeout of 30 s.
+/// Maximum time for which an answer waits for a change. It is less than the server's answer timeout of 30 s.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Returns the result of a change; `None` after the timeout, while the change continues.
+/// Returns the result of a change; `None` after the timeout. The change then continues.
 pub(super) async fn result_in_time<T>(
     change: JoinHandle<Result<T, Problem>>,
 ) -> Result<Option<T>, Problem> {
@@ -23,7 +23,7 @@ pub(super) async fn result_in_time<T>(
     }
 }
 
-/// Like [`result_in_time`], for jobs that are being sent.
+/// Like [`result_in_time`], for a task that sends jobs.
 pub(crate) async fn sent<T>(sending: JoinHandle<Result<T, Problem>>) -> Result<T, Problem> {
     result_in_time(sending).await?.ok_or_else(maybe_sent)
 }

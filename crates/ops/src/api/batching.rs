@@ -1,7 +1,7 @@
 //! Packs single jobs of concurrent callers into shared messages.
 //!
-//! A job is sent at once if no other is being sent. Jobs that arrive meanwhile go into the next messages together, so
-//! no job waits longer than one request takes.
+//! A job is sent at once if no other job is being sent. Jobs that arrive while others are being sent are packed
+//! together into the next messages, so no job waits longer than one request takes.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use evenkeel_client::SendResult;
 use evenkeel_model::QueueName;
 use evenkeel_storage::combine::{Combiner, Pending, Queue, Serve};
 
-/// Maximum number of jobs sent together. Each may be as large as 1 MiB.
+/// Maximum number of jobs sent together. A job may have up to 1 MiB.
 const MOST: usize = 1_000;
 
 type Answer = Result<SentJob, Problem>;
 type Waiting = Queue<BatchedJob, Answer>;
 
-/// Waiting jobs by destination queue.
+/// The waiting jobs by their destination queue.
 #[derive(Default)]
 pub struct JobBatcher(Combiner<Option<QueueName>, BatchedJob, Answer>);
 
@@ -36,8 +36,8 @@ struct Sender<'a> {
 }
 
 impl JobBatcher {
-    /// Sends a job, together with waiting jobs of other callers. A job that has not been sent within the timeout is
-    /// withdrawn.
+    /// Sends a job, together with the waiting jobs of other callers. A job that is still waiting when the timeout is
+    /// reached is withdrawn.
     pub(super) async fn send(
         &self,
         api: &Api,
@@ -73,8 +73,8 @@ impl Serve<BatchedJob, Answer> for Sender<'_> {
             room > 0
         });
         let (api, queue) = (Arc::clone(self.api), self.queue.cloned());
-        // A separate task, because the caller whose request runs this may disconnect while the others wait for their
-        // answers.
+        // A separate task sends the jobs, because the caller that starts it may disconnect while other callers wait for
+        // their answers.
         let sending = self
             .api
             .changes

@@ -1,4 +1,4 @@
-//! One entity: the primary, its footprint, and what reconciling it would do now.
+//! Reports on one entity: the primary, its footprint, and what a job to reconcile it would do now.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use evenkeel_model::nearest::meant_or_known;
 use evenkeel_model::units::parse_duration;
 use evenkeel_model::{ETag, EntityKey, Site, TableName, odata};
 
-/// Longest wait of one request. It stays below the server's answer timeout of 30 s.
+/// Maximum time for which one request waits. It is less than the server's answer timeout of 30 s.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// Report on one entity.
@@ -98,7 +98,7 @@ struct SiteFields {
     document: Option<String>,
 }
 
-/// The key as query parameters, which unlike path segments can be empty.
+/// The key as query parameters. A path segment cannot be empty, but a key can.
 #[derive(Debug, Deserialize)]
 pub(super) struct KeyQuery {
     #[serde(default)]
@@ -188,7 +188,7 @@ pub(super) async fn settled(
     }))
 }
 
-/// Parses a table and key. The table must be in the catalog.
+/// Returns the primary with this table and key. The table must be in the catalog.
 pub(super) fn primary(
     api: &Api,
     table: &str,
@@ -197,7 +197,7 @@ pub(super) fn primary(
 ) -> Result<(TableRef, Primary), Problem> {
     let name = TableName::new(table).map_err(|error| Problem::unusable(error.to_string()))?;
     let key = EntityKey::new(pk, rk).map_err(|error| Problem::unusable(error.to_string()))?;
-    // evenkeel reads no tables outside the catalog.
+    // evenkeel must not read tables outside the catalog.
     let known = api
         .ops_state
         .catalog()
@@ -223,7 +223,8 @@ pub(super) fn primary(
     Ok((known, primary))
 }
 
-/// Builds the report on an entity. It requires the right to see contents, because the keys of items contain properties.
+/// Builds the report on an entity. The visitor needs the right to see contents, because the keys of items contain
+/// properties.
 pub(crate) async fn entity_report(
     api: &Api,
     table: &str,

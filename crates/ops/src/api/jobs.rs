@@ -47,7 +47,7 @@ pub(super) async fn jobs(
     )))
 }
 
-/// Returns the newest matching jobs, with the details that the visitor may see.
+/// Returns the newest matching jobs, with only those details that the visitor may see.
 pub(crate) fn shown_jobs(
     api: &Api,
     filter: &JobFilter,

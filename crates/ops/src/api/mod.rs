@@ -1,8 +1,9 @@
 //! `/api/v1`: the data and actions of the dashboard as JSON.
 //!
-//! Reads return data of the [operations state](super::state), or send a few storage requests for an entity or the front
-//! of a poison queue. Changes send jobs and handle poison messages, and each is logged. The [`Guard`](super::Guard)
-//! checks all rights before a handler runs. [`openapi`] lists the operations.
+//! Requests that read return data of the [operations state](super::state), or read an entity or the first messages of a
+//! poison queue with a few storage requests. Requests that change something send jobs or handle poison messages, and
+//! each change is logged. The [`Guard`](super::Guard) checks all rights before a handler runs. The operations are
+//! listed in [`openapi`].
 
 mod acknowledge;
 mod background;
@@ -47,17 +48,17 @@ pub struct ApiParts {
     /// All settings except the catalog.
     pub settings: Arc<Settings>,
     pub stores: Stores,
-    /// The configuration in force, with secrets removed.
+    /// The present configuration, without secrets.
     pub config: Arc<ArcSwap<Value>>,
     pub log: LogControl,
-    /// Changes in progress. The program waits for them before it ends.
+    /// Changes in progress. The program waits for all of them before it ends.
     pub changes: TaskTracker,
-    /// Jobs of concurrent callers, waiting to be sent together.
+    /// The jobs of concurrent callers that wait to be sent together.
     pub batcher: JobBatcher,
 }
 
 impl ApiParts {
-    /// Creates a client, as applications use it.
+    /// Creates a client of the same kind that applications use.
     pub(super) fn client(&self) -> Client {
         Client::new(
             self.stores.clone(),

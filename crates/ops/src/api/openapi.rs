@@ -1,4 +1,4 @@
-//! The operations of the API in one table, from which both the router and the OpenAPI document are built.
+//! Lists the operations of the API in one table. Both the router and the OpenAPI document are built from this table.
 
 use axum::handler::Handler;
 use axum::routing::{MethodRouter, get, post, put};
@@ -261,7 +261,7 @@ async fn document() -> Json<Value> {
     Json(openapi())
 }
 
-/// The OpenAPI 3.1 document of this version.
+/// Returns the OpenAPI 3.1 document of this version.
 pub fn openapi() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();

@@ -29,15 +29,16 @@ use evenkeel_worker::poison::{
 
 /// Maximum size of an answer or page.
 const ANSWER_BYTES: usize = 1024 * 1024;
-/// Limits concurrent answers, since each holds up to 32 messages of 64 KiB per queue.
+/// Limits the number of concurrent answers, because each of them holds up to 32 messages of 64 KiB per queue in memory.
 static READERS: Semaphore = Semaphore::const_new(2);
-/// Size of a message besides its texts.
+/// Size of a message in an answer, without its texts.
 const FRAME_BYTES: usize = 2 * 1024;
-/// Maximum growth of a text by escaping: `&quot;` in HTML, `\u0001` in JSON.
+/// Maximum factor by which escaping makes a text longer: `&quot;` in HTML, `\u0001` in JSON.
 const ESCAPED_TIMES: usize = 6;
-/// Maximum growth of a body: escaped, indented, and its keys repeated in a heading and a link.
+/// Maximum factor by which a body becomes longer: it is escaped and indented, and its keys are repeated in a heading
+/// and a link.
 const BODY_TIMES: usize = 20;
-/// Maximum length of a shown error and of other shown texts. Workers write at most as much.
+/// Maximum length of a shown error, and of any other shown text. Workers write no longer texts.
 const SHOWN_ERROR_BYTES: usize = 4_096;
 const SHOWN_TEXT_BYTES: usize = 1_024;
 
@@ -215,7 +216,7 @@ fn answer(report: PoisonReport) -> Result<Response, Problem> {
     Ok((status, Json(report)).into_response())
 }
 
-/// Returns the front of the selected poison queues.
+/// Returns the first messages of the selected poison queues.
 pub(crate) async fn front(
     api: &Api,
     shown: &FilterQuery,
@@ -228,7 +229,7 @@ pub(crate) async fn front(
         table,
         ..
     } = &shown.criteria;
-    // Without this check, a filter would reveal whether a guess about the contents is right.
+    // Without this check, a visitor could test guesses about the contents by filtering for them.
     if !visitor.contents
         && [key, text, view, table]
             .into_iter()
@@ -248,7 +249,7 @@ pub(crate) async fn front(
         as_of,
     };
     let mut room = ANSWER_BYTES;
-    // The semaphore is never closed.
+    // Acquiring cannot fail, because the semaphore is never closed.
     let _one = READERS.acquire().await;
     for (settings, queue) in queues(api, shown.queue.as_deref())? {
         let front = queue.front().await.map_err(|error| {
@@ -280,8 +281,8 @@ pub(crate) async fn front(
     Ok(poison)
 }
 
-/// Runs long computations outside the async runtime. Any sender of jobs can make a body expensive to show, and the
-/// runtime also renews leases.
+/// Runs a long computation outside the async runtime, because the runtime also renews leases. Any sender of jobs can
+/// send a body that takes long to format.
 pub(crate) async fn off_the_runtime<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
@@ -289,7 +290,8 @@ pub(crate) async fn off_the_runtime<T: Send + 'static>(
     ended.map_err(|error| Problem::not_yet(format!("could not show the poison queue: {error}")))
 }
 
-/// Returns as many messages as fit, and the remaining size. A body is left out before its message is.
+/// Returns as many messages as fit into a size, and the remaining size. If a message does not fit with its body, the
+/// body is left out.
 fn fitting(
     entries: Vec<PoisonEntry>,
     configured_queue: &QueueName,
@@ -315,7 +317,7 @@ fn fitting(
 }
 
 impl PoisonedMessage {
-    /// Maximum size in an answer or page: without the body, and of the body.
+    /// Returns the maximum size of the message in an answer or page: first without the body, then of the body alone.
     fn cost(&self) -> (usize, usize) {
         let texts = [
             Some(&self.message_id),
@@ -333,8 +335,7 @@ impl PoisonedMessage {
     }
 }
 
-/// Requeues or discards messages. If it takes long it continues in the background; a client that disconnects does not
-/// cancel it.
+/// Requeues or discards messages. A change that takes long continues in the background, even if the client disconnects.
 pub(crate) async fn change(
     api: &Api,
     selection: Selection,
@@ -363,7 +364,7 @@ pub(crate) async fn change(
         until,
         ..filter(api, &selection.criteria)?
     };
-    // Checked first, so that a mistake is reported before anything is changed.
+    // The queue is checked first, so that a wrong name is reported before anything is changed.
     queues(api, selection.queue.as_deref())?;
     let (worker, queue) = (api.clone(), selection.queue);
     let under_way = api
@@ -453,8 +454,8 @@ async fn carry_out(
     Ok(report)
 }
 
-/// An error of a queue is returned only if nothing has been changed yet. Otherwise it becomes part of the report,
-/// because changes in earlier queues cannot be undone.
+/// Converts the result of one queue. An error is returned only if nothing has been changed yet. Otherwise the error
+/// becomes part of the result, because changes in earlier queues cannot be undone.
 fn handled(
     ended: Result<HandledMessages, StoreError>,
     report: &PoisonReport,
@@ -469,7 +470,8 @@ fn handled(
     }
 }
 
-/// Returns the earliest time of the queue services' clocks. An embedded store uses this program's clock.
+/// Returns the earliest present time by the clocks of the queue services. For an embedded store this is the program's
+/// own clock.
 pub(crate) fn as_of(api: &Api, named: Option<&str>) -> Timestamp {
     let now = api.ops_state.now();
     let clock =

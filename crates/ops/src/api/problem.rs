@@ -57,7 +57,7 @@ impl Problem {
         }
     }
 
-    /// The program cannot do it now (503).
+    /// The program cannot process the request now (503).
     pub(super) fn not_yet(error: impl Into<String>) -> Self {
         Self {
             status: StatusCode::SERVICE_UNAVAILABLE,
@@ -78,7 +78,7 @@ impl Problem {
         }
     }
 
-    /// Adds the part of the request that the error is about.
+    /// Puts the name of the part of the request that the error is about before the error text.
     pub(super) fn before(self, part: &str) -> Self {
         Self {
             error: format!("{part}: {}", self.error),

@@ -15,9 +15,9 @@ use evenkeel_model::QueueName;
 
 /// Views per page.
 const VIEWS: usize = 100;
-/// Number of partitions in the status.
+/// Number of partitions in the answer about the program's state.
 const HOTTEST: usize = 3;
-/// Number of partitions in their own list.
+/// Number of partitions in the answer that lists partitions.
 const PARTITIONS: usize = 50;
 
 /// The state of the program.
@@ -121,7 +121,7 @@ pub(crate) fn status_of(ops_state: &OpsState, names: PartitionNames) -> Status {
     }
 }
 
-/// Lists the tasks. The time of their last activity shows whether they are alive.
+/// Lists the background tasks. The time at which a task last did something shows whether it still works.
 fn tasks(ops_state: &OpsState, queues: &[QueueNow]) -> Vec<Task> {
     let receivers = queues.iter().map(|queue| Task {
         name: format!("receiver of {}", queue.queue),

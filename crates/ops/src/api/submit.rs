@@ -87,7 +87,7 @@ pub(super) struct SubmitQuery {
     pack: Option<usize>,
 }
 
-/// Default number of jobs per message; it fills one transaction.
+/// Default number of jobs per message. As many jobs fill one transaction.
 pub(super) const PACK: usize = 100;
 /// Maximum number of jobs per message.
 const MOST: usize = 1_000;
@@ -127,7 +127,7 @@ pub(super) async fn submit(
     Ok((StatusCode::ACCEPTED, Json(sent)))
 }
 
-/// Splits an array or lines into jobs; `None` if the body is a single job.
+/// Splits a JSON array or JSON lines into jobs. Returns `None` if the body is a single job.
 fn many(body: &str) -> Result<Option<Vec<&str>>, Problem> {
     let trimmed = body.trim_start_matches('\u{feff}').trim();
     if trimmed.starts_with('[') {
@@ -146,7 +146,7 @@ fn many(body: &str) -> Result<Option<Vec<&str>>, Problem> {
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    // A single job may span several lines.
+    // If the first line is no complete job, the lines are those of a single job.
     let is_job = |line: &&str| serde_json::from_str::<Map<String, Value>>(line).is_ok();
     let are_jobs = lines.len() > 1 && lines.first().is_some_and(is_job);
     Ok(are_jobs.then_some(lines))
@@ -173,7 +173,7 @@ pub(crate) fn sync_of(api: &Api, table: &str, pk: &str, rk: &str) -> Result<Stri
     )
 }
 
-/// Like [`send`], with a timeout after which sending continues in the background.
+/// Like [`send`], but returns after a timeout. Sending then continues in the background.
 pub(crate) async fn send_in_time(
     api: &Api,
     text: &str,
@@ -188,7 +188,7 @@ pub(crate) async fn send_in_time(
     .await
 }
 
-/// Checks a job as the worker does, and sends it.
+/// Checks a job like the worker does, and sends it.
 pub(super) async fn send(
     api: &Api,
     text: &str,
@@ -201,7 +201,7 @@ pub(super) async fn send(
     Ok(announced(api, sent, &job.about, actor))
 }
 
-/// Sends many jobs. Returns the first error if no job can have been sent.
+/// Sends many jobs. If it is certain that no job was sent, the first error is returned.
 async fn send_many(
     api: &Api,
     jobs: Vec<String>,

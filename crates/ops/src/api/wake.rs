@@ -1,4 +1,4 @@
-//! The doorbell: senders report new messages, so that receivers poll idle queues at once.
+//! The doorbell (`POST /api/v1/wake`): senders report new messages, so that the receivers of idle queues poll at once.
 
 use axum::Json;
 use axum::extract::State;

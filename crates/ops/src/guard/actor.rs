@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 
 use super::origin;
 
-/// Maximum length of a forwarding header in the log, in bytes.
+/// Maximum length in bytes of the text that the log shows of a forwarding header.
 const CLAIM_BYTES: usize = 128;
 
 /// The address at the other end of the connection.
@@ -15,11 +15,11 @@ const CLAIM_BYTES: usize = 128;
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl Peer {
-    /// Used if the connection has no address.
+    /// The address of a connection that has none.
     pub(super) const NOBODY: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 }
 
-/// The originator of a change, named in each audit line.
+/// The sender of a change, as audit lines name it.
 #[derive(Debug, Clone)]
 pub(crate) struct Actor {
     pub(crate) peer: IpAddr,

@@ -1,4 +1,4 @@
-//! Counts wrong tokens and makes addresses that send many of them wait.
+//! Counts the wrong tokens of each address. An address that sends many wrong tokens has to wait.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,13 +7,14 @@ use std::time::Duration;
 
 /// Number of wrong tokens that an address may send in a row.
 const BURST: u32 = 10;
-/// Time after which one more wrong token is allowed.
+/// Time after which an address may send one more wrong token.
 const REFILL: Duration = Duration::from_secs(6);
-/// Maximum number of remembered addresses. Beyond it the one whose last failure is oldest is forgotten.
+/// Maximum number of remembered addresses. If there are more, the address whose last failure is oldest is forgotten.
 const ADDRESSES: usize = 4_096;
 
-/// Recent failures of each address. They never reject a correct token, because a client may share an address with an
-/// attacker (behind a proxy, next to a sidecar, on loopback). The length of tokens is what makes guessing hopeless.
+/// Recent failures of each address. A correct token is accepted even from an address with failures, because a client
+/// may share its address with an attacker (behind a proxy, next to a sidecar, on loopback). Guessing is hopeless
+/// because tokens are long.
 #[derive(Debug, Default)]
 pub(super) struct AddressFailures(Mutex<BTreeMap<IpAddr, Debt>>);
 
@@ -24,7 +25,7 @@ struct Debt {
 }
 
 impl AddressFailures {
-    /// How long an address has to wait before it may send another wrong token; `None` if it need not wait.
+    /// Returns how long an address has to wait before it may send another wrong token; `None` if it need not wait.
     pub(super) fn wait(&self, address: IpAddr, now: Duration) -> Option<Duration> {
         let debts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let owed = debts.get(&address)?.paid_off.saturating_sub(now);

@@ -1,14 +1,14 @@
-//! Access control.
+//! Decides which requests are allowed.
 //!
 //! | | reading | changing |
 //! | --- | --- | --- |
 //! | on loopback, with a host name of this machine, not through a proxy | everyone except pages of other sites | an operator's token or session, not from a page of another site |
 //! | everywhere else | a token or session | the same |
 //!
-//! Each token has a holder with a name and a role: read or operate. The contents of entities are shown only to holders
-//! with that right. A session is a cookie that `POST /login` returns for a token. It has the rights of the token and
-//! ends with it. A token is compared before the failures of its address are considered, so that wrong tokens of others
-//! never lock out a correct one. After ten wrong tokens an address has to wait.
+//! Each token has a holder, with a name and a role: read or operate. A holder also needs the right to see contents of
+//! entities before they are shown. `POST /login` returns a session, which is a cookie, for a token. The session has the
+//! rights of the token and ends if the token is removed. After ten wrong tokens an address has to wait. A token is
+//! compared before that, so that wrong tokens of other senders at the same address never lock out a correct token.
 
 mod actor;
 mod failures;
@@ -40,10 +40,10 @@ use origin::RequestOrigin;
 use sessions::Sessions;
 use tokens::{Holder, Tokens, digest};
 
-/// Path of the doorbell.
+/// Path of the doorbell, with which a sender reports new messages.
 const WAKE: &str = "/api/v1/wake";
 
-/// Decides which requests are allowed.
+/// Allows or rejects requests.
 #[derive(Clone)]
 pub struct Guard {
     tokens: Arc<Tokens>,
@@ -54,7 +54,7 @@ pub struct Guard {
     sessions: Arc<Sessions>,
 }
 
-/// The rights of a visitor. Pages show only the actions that are allowed.
+/// The rights of a visitor. Pages show only the actions that the visitor may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visitor {
     /// The visitor has a session, so forms are accepted.
@@ -65,7 +65,7 @@ pub(crate) struct Visitor {
     pub(crate) contents: bool,
 }
 
-/// The holder of an admitted request; `None` if it was admitted without a token.
+/// The holder of the token or session of an allowed request; `None` if the request was allowed without them.
 type Admitted<'a> = Option<&'a Holder>;
 
 #[derive(Clone, Copy)]
@@ -77,7 +77,7 @@ struct RequestFacts<'a> {
 }
 
 impl Guard {
-    /// Creates the guard of a server at an address.
+    /// Creates the guard of a server that listens on an address.
     pub fn new(address: SocketAddr, settings: &HttpSettings, clock: Arc<dyn Clock>) -> Self {
         Self {
             tokens: Arc::new(Tokens::new(&settings.tokens, clock.monotonic())),
@@ -89,14 +89,14 @@ impl Guard {
         }
     }
 
-    /// Whether a request rings the doorbell with its key. That key permits nothing else.
+    /// Whether a request rings the doorbell and has the doorbell key. This key permits nothing else.
     fn is_bell(&self, request: &Request) -> bool {
         let given = bearer_token(request.headers());
         let rings = *request.method() == Method::POST && request.uri().path() == WAKE;
         rings && given.is_some_and(|given| self.tokens.rings(given))
     }
 
-    /// Decides whether a request is allowed, and returns its holder.
+    /// Decides whether a request is allowed. Returns the holder of its token or session, if it has one.
     fn admits(&self, facts: RequestFacts<'_>) -> Result<Admitted<'_>, AccessRefusal> {
         let RequestFacts {
             method,
@@ -111,7 +111,7 @@ impl Guard {
         };
         let reads = needed == HttpRole::Read;
         let closed = match self.open(facts) {
-            // A token may still give more rights.
+            // The request needs no token, but a token or session may give it more rights.
             Ok(()) if reads => {
                 return Ok(bearer_token(headers)
                     .and_then(|given| self.tokens.holder(given))
@@ -154,7 +154,7 @@ impl Guard {
             .and_then(|token| self.tokens.holder_of(&token))
     }
 
-    /// Reads rotated tokens again, immediately if the given token is unknown.
+    /// Reads changed token files again. An unknown token in the request makes this happen earlier.
     async fn keep_current(&self, given: Option<&str>) {
         let is_unknown = given.is_some_and(|given| self.tokens.holder(given).is_none());
         self.tokens
@@ -162,7 +162,7 @@ impl Guard {
             .await;
     }
 
-    /// Whether a request may read without a token. The error is the reason why not.
+    /// Returns an error with the reason if a request may not read without a token.
     fn open(&self, facts: RequestFacts<'_>) -> Result<(), AccessRefusal> {
         if !self.loopback || !self.open_reads {
             return Err(AccessRefusal::WrongToken);
@@ -173,15 +173,15 @@ impl Guard {
         if origin::is_proxied(facts.version, facts.headers) {
             return Err(AccessRefusal::Proxied);
         }
-        // A page of another site cannot read the answer, but could measure how long it takes and so find out which keys
-        // exist.
+        // A page of another site cannot read the answer. It could measure how long the answer takes, and so find out
+        // which keys exist.
         if origin::origin(facts.headers) == RequestOrigin::Other {
             return Err(AccessRefusal::OtherSite);
         }
         Ok(())
     }
 
-    /// Compares a token and returns its holder.
+    /// Returns the holder of a token. The error for a wrong token tells an address with many failures to wait.
     fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<&Holder, AccessRefusal> {
         if let Some(holder) = given.and_then(|given| self.tokens.holder(given)) {
             return Ok(holder);
@@ -196,7 +196,7 @@ impl Guard {
     }
 }
 
-/// Returns the token of a request.
+/// Returns the token in the `Authorization` header of a request.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     headers
         .get(header::AUTHORIZATION)
@@ -320,7 +320,7 @@ pub(super) async fn check(
     }
 }
 
-/// Whether a browser is requesting a page.
+/// Whether a browser requests a page.
 fn wants_a_page(request: &Request) -> bool {
     let accept = request
         .headers()
@@ -330,7 +330,7 @@ fn wants_a_page(request: &Request) -> bool {
         && accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
-/// Whether a form was sent by a page of another site, or without a page.
+/// Whether a form was sent by a page of another site, or by no page.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     matches!(
         origin::origin(headers),
@@ -364,7 +364,7 @@ pub(super) async fn log_in(
             let cookie = guard.sessions.begin(digest(token), guard.clock.monotonic());
             ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
         }
-        // A browser returns to the form. A program can tell from the status that it has no session.
+        // A browser gets the form again. A program recognizes by the status that it has no session.
         Err(AccessRefusal::WrongToken) => (
             StatusCode::UNAUTHORIZED,
             [(header::REFRESH, "0; url=login?wrong=1")],
@@ -708,8 +708,8 @@ mod tests {
             );
         }
         let (direct_headers, method) = (headers(&[("host", "127.0.0.1:9464")]), &Method::GET);
-        // nginx in its default configuration sends HTTP/1.0 with the address of its upstream as host, and no other
-        // trace.
+        // In its default configuration, nginx sends HTTP/1.0 with the address of its upstream as host. Nothing else
+        // shows that the request came through a proxy.
         let old = RequestFacts {
             method,
             version: Version::HTTP_10,

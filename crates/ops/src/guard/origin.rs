@@ -1,4 +1,4 @@
-//! Determines from its headers where a request comes from. Pure.
+//! Determines from the headers of a request which kind of page sent it. Pure.
 
 use axum::http::{HeaderMap, Version, header};
 
@@ -8,12 +8,12 @@ use evenkeel_model::local::is_local_host;
 pub(super) enum RequestOrigin {
     /// A page of this server.
     Same,
-    /// A link on a page of another site, or an address that was typed. The browser shows the answer and no page can
-    /// read it.
+    /// A link on a page of another site, or an address that the user typed. The browser shows the answer, and no page
+    /// can read it.
     Link,
-    /// A page of another site, or one with a hidden origin.
+    /// A page of another site, or a page whose origin the browser hides.
     Other,
-    /// No browser, or one that does not send the headers.
+    /// A sender that is no browser, or a browser that does not send the headers.
     Unknown,
 }
 
@@ -42,9 +42,10 @@ pub(super) fn origin(headers: &HeaderMap) -> RequestOrigin {
 }
 
 /// Whether the request's host is a name of this machine. With another name that resolves to this machine (DNS
-/// rebinding), a foreign page could read what loopback serves without a token.
+/// rebinding), a page of another site could read what this server shows on loopback without a token.
 ///
-/// A request without the header does not come from a browser. Two headers or an invalid host are rejected.
+/// A request without the `Host` header is accepted, because it does not come from a browser. Two such headers, or an
+/// invalid host, are rejected.
 pub(super) fn names_this_machine(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).into_iter();
     match (hosts.next(), hosts.next()) {
@@ -82,9 +83,9 @@ const ADDED_BY_PROXIES: [&str; 7] = [
     "via",
 ];
 
-/// Whether a request came through a proxy, as far as that can be detected: by a header that proxies add, or by
-/// HTTP/1.0, which no browser and no scraper uses but nginx does by default. A proxy that adds nothing to HTTP/1.1
-/// cannot be detected.
+/// Whether a request came through a proxy. A proxy is recognized by a header that proxies add, or by HTTP/1.0, which
+/// nginx uses by default, but no browser and no scraper. A proxy that uses HTTP/1.1 and adds no header cannot be
+/// recognized.
 pub(super) fn is_proxied(version: Version, headers: &HeaderMap) -> bool {
     version < Version::HTTP_11
         || ADDED_BY_PROXIES

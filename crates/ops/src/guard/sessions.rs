@@ -11,18 +11,18 @@ use super::tokens::{TokenDigest, digest};
 
 const COOKIE: &str = "evenkeel_session";
 const LIFETIME: Duration = Duration::from_hours(12);
-/// Maximum number of sessions. Beyond it the one that expires first is ended.
+/// Maximum number of sessions. If there are more, the session that expires first is ended.
 const SESSIONS: usize = 256;
 
-/// The sessions of this process, by the digest of their secret. A restart ends all of them.
+/// The sessions of this process, by the digests of their secrets. They end when the process ends.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Mutex<BTreeMap<TokenDigest, Session>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Session {
-    /// Monotonic.
+    /// Monotonic time at which the session expires.
     end: Duration,
-    /// Digest of the token that the session was created with. Without that token the session is invalid.
+    /// Digest of the token for which the session was created. If the token is removed, the session becomes invalid.
     token: TokenDigest,
 }
 
@@ -51,8 +51,8 @@ impl Sessions {
         cookie(&secret, LIFETIME)
     }
 
-    /// Returns the token of a request's session. Digests are looked up, so the time taken reveals nothing about
-    /// secrets.
+    /// Returns the digest of the token for which a request's session was created. The session is looked up by the
+    /// digest of its secret, so that the time taken reveals nothing about secrets.
     pub(super) fn token(&self, headers: &HeaderMap, now: Duration) -> Option<TokenDigest> {
         let sessions = self.lock();
         given(headers)
@@ -78,9 +78,9 @@ impl Sessions {
     }
 }
 
-/// The cookie is not `Secure`, because the server itself speaks plain HTTP and browsers would not return it. It has no
-/// `Path`, so it applies to the path below which `login` is: behind a proxy with several applications the others do not
-/// receive it.
+/// Returns the value of `Set-Cookie`. The cookie is not `Secure`, because the server itself uses plain HTTP and
+/// browsers would not return the cookie. It has no `Path`, so browsers send it only for paths below the folder of
+/// `login`. If a proxy serves several applications, the others do not receive it.
 fn cookie(secret: &str, lasts: Duration) -> String {
     format!(
         "{COOKIE}={secret}; HttpOnly; SameSite=Strict; Max-Age={}",

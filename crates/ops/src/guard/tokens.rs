@@ -12,11 +12,12 @@ use tokio::sync::Mutex;
 
 use evenkeel_model::settings::{HttpRole, HttpToken, SecretFile};
 
-/// How often the token files are read again.
+/// Interval at which the token files are read again.
 const READ_EVERY: Duration = Duration::from_secs(10);
-/// How often they are read if an unknown token is sent, which may have been written a moment ago.
+/// Minimum time between two reads of the token files because of an unknown token, which may have been written just
+/// before.
 const READ_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(1);
-/// Timeout of reading them. A network folder may hang.
+/// Timeout of reading the token files, because a network folder may hang.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The holder of a token.
@@ -29,8 +30,8 @@ pub(super) struct Holder {
     pub(super) contents: bool,
 }
 
-/// The digest of a token. Digests are compared, so that the time taken reveals neither where a guess differs nor how
-/// long a token is.
+/// The digest of a token. Tokens are compared by their digests, so that the time taken reveals neither the length of a
+/// token nor how much of a guess is right.
 pub(super) type TokenDigest = [u8; 32];
 
 pub(super) struct Tokens {
@@ -50,12 +51,12 @@ struct KnownToken {
 #[derive(Debug, PartialEq, Eq)]
 struct Digests {
     token: TokenDigest,
-    /// Of the doorbell key.
+    /// Digest of the doorbell key that is derived from the token.
     bell: Option<TokenDigest>,
 }
 
-/// Returns the doorbell key, which permits nothing but ringing. It is derived from an operator's token, and the token
-/// cannot be computed from it.
+/// Returns the doorbell key, which permits only ringing the doorbell. It is derived from an operator's token. The token
+/// cannot be computed from the key.
 pub fn bell_key(token: &SecretString) -> String {
     hex::encode(Sha256::digest(format!(
         "evenkeel wake {}",
@@ -96,8 +97,8 @@ impl Tokens {
         self.holder_of(&digest(given))
     }
 
-    /// Returns the holder of the token with this digest. All tokens are always compared. If two holders have the same
-    /// token, the one with fewer rights is returned.
+    /// Returns the holder of the token with this digest. The digest is always compared with all tokens. If two holders
+    /// have the same token, the holder with fewer rights is returned.
     pub(super) fn holder_of(&self, given: &TokenDigest) -> Option<&Holder> {
         let holders = self
             .tokens
@@ -107,7 +108,7 @@ impl Tokens {
         holders.min_by_key(|holder| (holder.role, holder.contents))
     }
 
-    /// Reads token files again if that is due; earlier if an unknown token was sent.
+    /// Reads the token files again when they are due. An unknown token makes them due earlier.
     pub(super) async fn keep_current(self: &Arc<Self>, is_unknown: bool, now: Duration) {
         if self.tokens.iter().all(|token| token.file.is_none()) {
             return;
@@ -121,7 +122,8 @@ impl Tokens {
                     READ_EVERY
                 },
             ),
-            // A request with an unknown token waits for the current read. Others continue with the known tokens.
+            // A request with an unknown token waits for the read in progress. Other requests continue with the known
+            // tokens.
             Err(_) if is_unknown => (self.read.lock().await, READ_FOR_UNKNOWN_EVERY),
             Err(_) => return,
         };
@@ -161,7 +163,7 @@ impl KnownToken {
         }
     }
 
-    /// Reads its file. Blocking.
+    /// Reads the token's file again. Blocks the thread.
     fn read_again(&self) {
         let Some(file) = &self.file else { return };
         let name = &self.holder.name;

@@ -1,4 +1,4 @@
-//! Changes from forms. Each does what the API does and redirects to a page.
+//! Handles forms that change something. Each has the effect of a request of the API, and then redirects to a page.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,8 @@ pub(super) struct AcknowledgeForm {
     news: String,
 }
 
-/// If the news is no longer current, nothing happens: the page of the redirect shows what is.
+/// If the news is no longer current, nothing is acknowledged. The page to which the answer redirects then shows the
+/// current news.
 pub(super) async fn acknowledge(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
@@ -93,7 +94,8 @@ async fn handle(
         until,
         ..
     } = meant;
-    // Ids are sufficient. They may come from a list of another queue or reason, so the other criteria are dropped.
+    // The ids alone select the messages. They may come from a list with another queue or reason, so the other criteria
+    // are dropped.
     let criteria = if ids.is_empty() {
         criteria
     } else {

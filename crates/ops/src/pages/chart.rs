@@ -1,7 +1,8 @@
 //! Time charts as SVG. Pure.
 //!
-//! Each chart has its values in `data-values`, from which the script shows the value at the pointer. Another page has
-//! all of them as a table. Text around the chart is HTML, so that its size does not change with the screen.
+//! Each chart contains its values in `data-values`, so that the script can show the value at the pointer. Another page
+//! shows all values as a table. Text around the chart is HTML and not SVG, so that its size does not depend on the
+//! screen.
 
 use std::fmt::Write as _;
 
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::numbers::{Measure as _, ceiling};
 use crate::state::{SLOT, SLOTS};
 
-/// Size of the view box, which is stretched to the available space.
+/// Width of the view box, which is stretched to the available space.
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 100.0;
 /// Time spans of charts, in slots. The shortest one that contains all values is used.
@@ -74,7 +75,7 @@ fn last(values: &[Option<f64>]) -> Option<f64> {
     values.iter().rev().find_map(|value| *value)
 }
 
-/// Whether a line is zero everywhere. Such a line would only cover the others at the bottom.
+/// Whether a line is zero everywhere. Such a line would only cover other lines at the bottom of the chart.
 fn flat(values: &[Option<f64>]) -> bool {
     values.iter().flatten().all(|value| *value <= 0.0)
 }
@@ -83,7 +84,7 @@ fn minutes(slots: usize) -> u64 {
     slots as u64 * SLOT.as_secs() / 60
 }
 
-/// A small line without axes, next to its latest value.
+/// A small line without axes, shown next to the latest value.
 #[derive(Template)]
 #[template(path = "spark.html")]
 pub(super) struct Spark(pub(super) Values);
@@ -105,12 +106,12 @@ fn span(slots: usize) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChartShape {
     Line,
-    /// Filled down to zero.
+    /// A line, with the area between the line and zero filled.
     Area,
 }
 
-/// Returns the line through the values, which end at the right edge. It is interrupted at slots without a value. Points
-/// between two points of the same height are left out.
+/// Returns the path of the line through the values. The last value is at the right edge. The line is interrupted at
+/// slots without a value. A point with the same height as both of its neighbours is left out.
 fn path(values: &[Option<f64>], top: f64, span: usize, shape: ChartShape) -> String {
     let mut path = String::new();
     let missing = span.saturating_sub(values.len());

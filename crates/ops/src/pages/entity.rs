@@ -11,7 +11,7 @@ use crate::guard::Visitor;
 use crate::numbers;
 use evenkeel_engine::PlanReport;
 
-/// Maximum number of items shown. A footprint may have a thousand.
+/// Maximum number of items shown. A footprint may have a thousand items.
 const ITEMS: usize = 200;
 /// Maximum number of tables to choose from.
 const TABLES: usize = 100;
@@ -73,7 +73,7 @@ pub(super) async fn page(
     )
 }
 
-/// Shortens the value of a property.
+/// Formats the value of a property and shortens it.
 fn shown(value: &Value) -> String {
     let value = value
         .as_str()

@@ -25,7 +25,7 @@ pub(super) struct ServiceQuery {
     service: String,
 }
 
-/// Charts, with a link to the same values as a table.
+/// Charts, with a link to a page that shows the same values as a table.
 #[derive(Template)]
 #[template(path = "charts.html")]
 pub(super) struct LastHour {
@@ -123,11 +123,12 @@ pub(super) async fn queue(
     }
 }
 
-/// The charts of all job queues together and of the storage services.
+/// Returns the charts of the storage services and of all job queues together.
 pub(super) fn all_charts(ops_state: &OpsState) -> LastHour {
     let mut sums: Vec<[f64; 4]> = Vec::new();
     for service in ops_state.storage_hour() {
-        // All services are sampled at the same times, but one that appeared later has fewer slots.
+        // All services are sampled at the same times. A service that was first used later has fewer slots, and these
+        // are the newest.
         let missing = service.slots.len().saturating_sub(sums.len());
         sums.splice(0..0, std::iter::repeat_n([0.0; 4], missing));
         let first = sums.len() - service.slots.len();
@@ -312,7 +313,7 @@ pub(super) async fn storage(
             &context,
         );
     }
-    // Nothing has been measured in the first seconds after the start.
+    // In the first seconds after the start, nothing has been measured.
     let slots = hours
         .iter()
         .find(|hour| hour.account == of.account && hour.service == of.service)

@@ -7,8 +7,8 @@ use askama::filters::{Escaper, Html};
 
 use evenkeel_model::unprintable::is_unprintable;
 
-/// The escaper of all templates (`askama.toml`). It adds to askama's HTML escaper: invisible characters and those that
-/// change the direction of text are replaced.
+/// The escaper of all templates (`askama.toml`). In addition to askama's HTML escaper, it replaces invisible characters
+/// and characters that change the direction of text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visible;
 

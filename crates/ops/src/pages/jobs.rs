@@ -30,7 +30,7 @@ pub(super) struct JobSearch {
 struct JobsPage {
     search: JobSearch,
     jobs: Vec<JobRecord>,
-    /// The number of the last job, if the page is full.
+    /// The number of the last job on the page; `None` if the page is not full.
     last: Option<u64>,
 }
 

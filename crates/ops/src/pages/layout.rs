@@ -1,7 +1,7 @@
 //! The frame of every page.
 //!
-//! Links, forms and the addresses that the script fetches are relative to this server's root. `<base>` contains the
-//! path from the page to the root, so they work below any path prefix of a proxy.
+//! Links, forms and the addresses that the script fetches are relative to this server's root, so they work below any
+//! path prefix of a proxy. `<base>` contains the relative path from the page to the root.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ macro_rules! nav_entries {
             $($place,)*
         }
 
-        /// Paths and names of all entries, in order.
+        /// The paths and names of all entries in their order.
         const NAV_ENTRIES: &[(&str, &str)] = &[$(($path, stringify!($place)),)*];
 
         impl NavEntry {
@@ -51,12 +51,12 @@ nav_entries! {
 #[derive(Debug, Clone)]
 pub(super) struct PageContext {
     pub(super) visitor: Visitor,
-    /// `None` for a visitor without a token if one is required.
+    /// The name of the worker. `None` if a token is required and the visitor has none.
     worker: Option<Arc<str>>,
     /// Relative path from the page to the root.
     root: String,
-    /// Address of the page relative to the root. Links to a part of the page need it, because `<base>` would make them
-    /// point to the first page.
+    /// Address of the page relative to the root. Links to a part of the page begin with it, because `<base>` would
+    /// otherwise make them links to the first page.
     here: String,
 }
 
@@ -85,7 +85,8 @@ pub(super) async fn surround(
     next.run(request).await
 }
 
-/// Returns the title of a page in a browser's tab. It contains the worker, to distinguish the pages of several workers.
+/// Returns the title of a page for the browser's tab. It contains the name of the worker, so that the tabs of several
+/// workers can be distinguished.
 pub(super) fn title(of: &str, worker: Option<&str>) -> String {
     worker.map_or_else(
         || format!("{of} · evenkeel"),
@@ -116,7 +117,8 @@ pub(super) fn page(
         context,
     }
     .to_string();
-    // Pages send a referrer to this server only, so that browsers send the origin of their forms.
+    // Pages send a referrer to this server only. Without a referrer policy that allows this, browsers would not send
+    // the origin of their forms.
     ([(header::REFERRER_POLICY, "same-origin")], Html(page)).into_response()
 }
 

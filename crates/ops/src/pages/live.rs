@@ -1,4 +1,4 @@
-//! The live parts of the first page, rendered once for all watchers.
+//! The live parts of the first page. They are rendered once for all open pages (watchers).
 //!
 //! ```text
 //!   watcher ─┐
@@ -26,9 +26,9 @@ use crate::state::SLOT;
 
 /// Interval between events to a page.
 const EVERY: Duration = Duration::from_secs(2);
-/// After this many intervals without an event, a comment is sent, so that a lost connection is noticed.
+/// If this many intervals pass without an event, a comment is sent, so that a lost connection is noticed.
 const SILENT: u32 = 7;
-/// Maximum number of live pages. Others have to be reloaded.
+/// Maximum number of live pages. Further pages show changes only when they are reloaded.
 const WATCHERS: usize = 256;
 
 /// State shared by the watchers.
@@ -40,23 +40,23 @@ pub(super) struct Live {
     charts: Arc<Mutex<Option<Charts>>>,
 }
 
-/// Rendered charts and their slot.
+/// Rendered charts, and the number of the slot in which they were rendered.
 type Charts = (u64, Arc<str>);
 
-/// The last event and when it was rendered (time since the program started).
+/// The last event and the time at which it was rendered, measured from the start of the program.
 #[derive(Default)]
 struct RenderedParts {
     at: Option<Duration>,
-    /// Incremented for every event that differs from the one before.
+    /// Number of the event. It is incremented if an event differs from the one before.
     number: u64,
     event: Bytes,
 }
 
-/// A live page.
+/// An open page that receives events.
 struct Watcher {
     live: Live,
     _place: OwnedSemaphorePermit,
-    /// Number of the last event that it was sent.
+    /// Number of the last event that was sent to the page.
     has: Option<u64>,
     silent: u32,
 }
@@ -71,7 +71,8 @@ impl Live {
         }
     }
 
-    /// Returns the parts as an event. A recently rendered event is reused.
+    /// Returns the live parts as an event, and the number of the event. If the last event was rendered recently, it is
+    /// returned again.
     fn parts(&self) -> (u64, Bytes) {
         let now = self.api.ops_state.running();
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +83,7 @@ impl Live {
                     .into_iter()
                     .map(|(id, html)| (id.to_owned(), html.into()))
                     .collect();
-            // JSON contains no line breaks, so it fits into one line of an event.
+            // The JSON contains no line breaks, so it fits into one line of the event.
             let title = layout::title(&status.headline.text, Some(&status.worker));
             let event = format!(
                 "event: parts\ndata: {}\n\n",
@@ -97,7 +98,7 @@ impl Live {
         (made.number, made.event.clone())
     }
 
-    /// Returns the charts of the first page, which change with each slot.
+    /// Returns the charts of the first page. They change only when a slot ends.
     pub(super) fn charts(&self) -> Arc<str> {
         let slot = self.api.ops_state.slot();
         let mut charts = self.charts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +106,8 @@ impl Live {
             Some((made, html)) if *made == slot => Arc::clone(html),
             _ => {
                 let html: Arc<str> = all_charts(&self.api.ops_state).to_string().into();
-                // Charts are cached only if the slot has been sampled, which happens shortly after its start.
+                // The charts are cached only after the last slot has been sampled, which happens shortly after the
+                // present slot begins.
                 let fresh = self
                     .api
                     .ops_state
@@ -126,7 +128,7 @@ impl Watcher {
             if self.has.is_some() {
                 sleep(EVERY).await;
             }
-            // The tracker of changes is closed when the program stops.
+            // The program closes its tracker of changes when it stops.
             if self.live.api.changes.is_closed() {
                 return None;
             }

@@ -14,7 +14,7 @@ pub(super) struct LoginQuery {
     wrong: u8,
 }
 
-/// The page is shown to everyone, so it does not name the worker.
+/// Shows the form. Everyone may see the page, so it does not name the worker.
 pub(super) async fn page(uri: Uri, Query(before): Query<LoginQuery>) -> Response {
     let visitor = Visitor {
         signed_in: false,

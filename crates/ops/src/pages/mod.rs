@@ -1,4 +1,4 @@
-//! The dashboard. Pages are rendered on the server: they work without a script, and are live with one.
+//! The dashboard. The server renders its pages. They work without a script, and update themselves with one.
 //!
 //! ```text
 //!   GET  /  /jobs  /poison  /entity  /views  /storage  /system       pages
@@ -8,9 +8,9 @@
 //!   POST /acknowledge  /poison/…  /entity/reconcile  /system/log   changes, with a redirect to the result
 //! ```
 //!
-//! Pages load nothing from other servers: one style sheet and one script are embedded in the program. Templates
-//! (`templates/`) are compiled in, and `html::Visible` escapes all data in them; nothing else writes data into a page.
-//! The length of a page is bounded for any amount of data.
+//! Pages load nothing from other servers: the program contains their style sheet and their script. Templates
+//! (`templates/`) are compiled into the program. Data is written into a page only by templates, and `html::Visible`
+//! escapes all of it. The length of a page is limited, no matter how much data there is.
 
 mod change;
 mod chart;
@@ -38,7 +38,7 @@ use axum::routing::{get, post};
 
 use super::api::Api;
 
-/// The pages behind the guard, for [`Server::bind`](super::Server::bind).
+/// Returns the pages that the guard protects, for [`Server::bind`](super::Server::bind).
 pub fn routes(api: Api) -> Router {
     let live = live::Live::new(api.clone());
     let worker = std::sync::Arc::<str>::from(api.ops_state.worker());
@@ -71,7 +71,7 @@ pub fn routes(api: Api) -> Router {
         .layer(middleware::from_fn_with_state(worker, layout::surround))
 }
 
-/// Routes without a token: the login page and its assets.
+/// Returns the routes that need no token: the login page and its assets.
 pub(super) fn open() -> Router {
     Router::new()
         .route("/login", get(login::page))
@@ -80,7 +80,7 @@ pub(super) fn open() -> Router {
         .route("/assets/icon.svg", get(icon))
 }
 
-/// Browsers may cache assets for a while, because they change only with the program.
+/// Browsers may cache assets for five minutes, because assets change only with the program.
 const KEPT: &str = "public, max-age=300";
 
 async fn style() -> impl IntoResponse {

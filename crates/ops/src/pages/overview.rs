@@ -13,15 +13,15 @@ use crate::api::{Status, status_of};
 use crate::numbers::{self, Counted as _, Measure as _};
 use crate::state::{HealthState, OpsState, PartitionNames, QueueNow, QueueSlot, ViewNow};
 
-/// Rows of each table. The other pages show the rest.
+/// Maximum number of rows in each table. Other pages show the remaining rows.
 const ROWS: usize = 20;
-/// Slots shown next to a number: ten minutes.
+/// Number of slots in the small chart next to a number. They cover ten minutes.
 const SPARKS: usize = 60;
 
-/// The parts are rendered once for all watchers, so they contain only names that everyone may see.
+/// The live parts are rendered once for all visitors, so they contain only names that every visitor may see.
 pub(super) const NAMES: PartitionNames = PartitionNames::OfPrimaries;
 
-/// The page. Each block is updated separately.
+/// The page. Each block of the template is also rendered separately, to update its part of an open page.
 #[derive(Template)]
 #[template(path = "overview.html", blocks = ["headline", "figures", "queues", "storage", "views", "tasks"])]
 struct Overview<'a> {
@@ -30,7 +30,7 @@ struct Overview<'a> {
     jobs: u64,
     poisoned: u64,
     tiles: Vec<Tile>,
-    /// Job queues first, then recheck queues.
+    /// All queues: first the job queues, then the recheck queues.
     queues: Vec<&'a QueueNow>,
     views: &'a [ViewNow],
     /// Number of tasks that do not work.
@@ -38,7 +38,7 @@ struct Overview<'a> {
     charts: &'a str,
 }
 
-/// A number and its last ten minutes.
+/// A number with its values of the last ten minutes.
 struct Tile {
     name: &'static str,
     value: String,
@@ -87,7 +87,7 @@ fn tone(state: HealthState) -> &'static str {
     }
 }
 
-/// The live parts of the page, by their ids.
+/// Returns the live parts of the page, each with its id.
 pub(super) fn sections(ops_state: &OpsState, status: &Status) -> [(&'static str, String); 6] {
     let page = Overview::of(ops_state, status, "");
     [

@@ -1,4 +1,4 @@
-//! The poison page, and the confirmation before a change.
+//! The page of poison messages, and the page that asks for confirmation before a change.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ const REASONS: [&str; 5] = [
     "foreign",
 ];
 
-/// The search, and the result of the last change.
+/// The search criteria, and the result of the last change.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct PoisonQuery {
     #[serde(default)]
@@ -51,7 +51,7 @@ pub(super) struct PoisonQuery {
     going_on: Option<u8>,
 }
 
-/// The requested action and its messages, as form fields. `id` may occur several times.
+/// The requested action and the selected messages, as form fields. The field `id` may occur several times.
 #[derive(Debug, Default)]
 pub(super) struct MessageSelection {
     pub(super) what: String,
@@ -59,12 +59,12 @@ pub(super) struct MessageSelection {
     pub(super) criteria: PoisonCriteria,
     pub(super) ids: BTreeSet<String>,
     pub(super) all: bool,
-    /// When the confirmation page was opened, by the clocks of the queues; empty if messages are named by id.
+    /// Time at which the confirmation page was opened, by the clocks of the queues; empty if ids select the messages.
     pub(super) until: String,
 }
 
 impl MessageSelection {
-    /// Parses a form or a query.
+    /// Parses the fields of a form or a query.
     pub(super) fn read(form: &[u8]) -> Self {
         let mut meant = Self::default();
         for (name, value) in url::form_urlencoded::parse(form) {
@@ -156,7 +156,8 @@ impl PoisonedMessage {
         self.in_step == Some(true)
     }
 
-    /// Returns the field `of`, the PartitionKey and the RowKey, if the body has them.
+    /// Returns three fields of the body: the one that `of` names (the table or archive), the PartitionKey and the
+    /// RowKey. `None` if one is missing.
     fn key(&self, of: &str) -> Option<[&str; 3]> {
         let text = |name: &str| self.body.get(name)?.as_str();
         let inner = |name: &str| self.body.get("entity")?.get(name)?.as_str();
@@ -175,11 +176,12 @@ struct Confirmation {
     verb: &'static str,
     class: &'static str,
     action: &'static str,
-    /// Description of the messages.
+    /// Describes the messages to change.
     which: String,
 }
 
-/// Asks for confirmation before a change of many messages, or one that cannot be undone.
+/// Shows a page that asks for confirmation. It is needed before a change of many messages and before one that cannot be
+/// undone.
 pub(super) async fn confirm(
     State(api): State<Api>,
     RawQuery(query): RawQuery,
@@ -222,7 +224,7 @@ pub(super) async fn confirm(
     )
 }
 
-/// Describes all messages that match a filter.
+/// Describes all messages that match the filter of a selection.
 fn every(api: &Api, meant: &MessageSelection) -> String {
     let of = if meant.queue.is_empty() {
         "of every queue".to_owned()
@@ -240,7 +242,7 @@ fn every(api: &Api, meant: &MessageSelection) -> String {
         .job_queues()
         .iter()
         .filter(|queue| meant.queue.is_empty() || queue.name.as_str() == meant.queue);
-    // The number is unknown until each queue has been counted.
+    // The number of messages is unknown until every queue has been counted.
     let count: Option<u64> = queues
         .map(|queue| api.ops_state.poisoned_of(&queue.name))
         .sum();

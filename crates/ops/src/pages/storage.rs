@@ -65,7 +65,7 @@ pub(super) async fn page(
     )
 }
 
-/// The live part of the page.
+/// Returns the live part of the page.
 pub(super) async fn part(
     State(api): State<Api>,
     Extension(context): Extension<PageContext>,
@@ -77,7 +77,7 @@ pub(super) async fn part(
     )
 }
 
-/// Name of a partition or queue.
+/// Returns the name of a partition or queue.
 pub(super) fn place(hot: &HotPartition) -> String {
     match &hot.partition {
         Some(partition) => format!(
@@ -93,7 +93,7 @@ pub(super) fn place(hot: &HotPartition) -> String {
     }
 }
 
-/// Entities per second in the last slot, all tables of an account together.
+/// Returns the number of entities per second in the last slot, for all tables of an account together.
 fn entities_of_tables(hour: &StorageHour) -> Option<f64> {
     hour.slots
         .last()

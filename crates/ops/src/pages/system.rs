@@ -24,7 +24,7 @@ struct SystemPage {
     level_changed: bool,
     status: Status,
     level: String,
-    /// Key, value and origin.
+    /// The key, value and origin of each setting.
     values: Vec<[String; 3]>,
     visitor: Visitor,
 }

@@ -1,4 +1,4 @@
-//! Invariants of every page.
+//! Checks rules that hold for every page.
 
 #[test]
 fn pages_load_nothing_from_other_servers_and_have_nothing_inline() {

@@ -25,7 +25,7 @@ struct ViewsPage {
     /// Whether there are more views than fit on one page.
     many: bool,
     views: Vec<ViewNow>,
-    /// Name of the last view, if the page is full.
+    /// The name of the last view on the page; `None` if the page is not full.
     last: Option<String>,
 }
 

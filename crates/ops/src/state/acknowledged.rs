@@ -1,34 +1,35 @@
-//! Acknowledged news, which is not in the headline until something new happens. Pure.
+//! Acknowledged news. The headline does not show it until something new happens. Pure.
 //!
-//! It is kept only in memory: other workers, and this one after a restart, show the news again.
+//! Acknowledgements are kept only in memory, so the news is shown again by other workers, and by this worker after a
+//! restart.
 
 use std::fmt;
 
 use jiff::Timestamp;
 
-/// The latest acknowledged time of each kind of news. (For poison a count per queue is kept:
-/// [`super::poison::PoisonCounts`].)
+/// For each kind of news, the latest time that has been acknowledged. (For poison messages,
+/// [`super::poison::PoisonCounts`] keeps a number per queue instead.)
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Acknowledgements {
-    /// Of silent workers.
+    /// The latest acknowledged time of silent workers.
     pub(super) silent: Option<Timestamp>,
-    /// Of silent workers that were replaced.
+    /// The latest acknowledged time of silent workers that were replaced.
     pub(super) replaced: Option<Timestamp>,
-    /// Of audits that found drift.
+    /// The latest acknowledged time of audits that found drift.
     pub(super) drift: Option<Timestamp>,
 }
 
-/// News that can be acknowledged, written as `kind:value`. The value identifies the state that was read, so that later
-/// events are news again.
+/// A piece of news that can be acknowledged, written as `kind:value`. The value identifies the state that the user saw,
+/// so that later events are shown as further news.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum News {
     /// Number of poisoned messages that have not been acknowledged.
     Poison(u64),
-    /// When the last of the silent workers was last heard of.
+    /// The latest time at which any of the silent workers was heard of.
     Silent(Timestamp),
-    /// When the last of the replaced workers was last heard of.
+    /// The latest time at which any of the replaced workers was heard of.
     Replaced(Timestamp),
-    /// When the last of the audits that found drift ended.
+    /// The latest time at which an audit that found drift ended.
     Drift(Timestamp),
 }
 

@@ -5,10 +5,11 @@ use evenkeel_model::catalog::{Catalog, DatedRef, Form, Members, RowForm, View};
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, TableName, ViewName};
 
-/// Entities per second that a bucket should have left: half of a partition's target.
+/// Maximum number of entities per second that each bucket should get: half of the target of a partition.
 const ROOM: f64 = 1_000.0;
 
-/// Returns the advised change. `peak` is in entities per second, or requests per second for a queue.
+/// Returns the change that is advised for a partition or queue. `peak` is in entities per second for a partition, and
+/// in messages per second for a queue.
 pub(super) fn advice(
     catalog: &Catalog,
     account: &AccountName,
@@ -62,7 +63,8 @@ pub(super) fn advice(
     }
 }
 
-/// Whether each change of a primary also writes to a list in the partition of the primary.
+/// Whether the view has lists in its source table, so that a change of a primary also writes to a list in the partition
+/// of that primary.
 fn lists_beside_its_source(view: &View) -> bool {
     match view.form() {
         Form::Lists {
@@ -113,7 +115,8 @@ fn partition_key_by_date<'v>(
     there.then_some(partition_key)
 }
 
-/// Returns the number of buckets that leaves each enough room: a power of two, at least two.
+/// Returns the smallest number of buckets with which no bucket gets more than `ROOM` entities per second: a power of
+/// two from 2 to 256.
 pub fn buckets(peak: f64) -> u32 {
     let mut buckets = 2;
     while f64::from(buckets) * ROOM < peak && buckets < 256 {

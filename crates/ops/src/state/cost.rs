@@ -1,7 +1,7 @@
-//! Estimated cost of the requests. Pure.
+//! Estimates the cost of the requests. Pure.
 //!
-//! It serves to compare catalogs and is not a bill: requests at list prices, without storage and traffic. For the
-//! embedded store it is the cost of the same requests on Azure.
+//! The estimate serves to compare catalogs. It is not a bill, because it contains only requests at list prices, without
+//! storage and traffic. For the embedded store, it is the cost that the same requests would have on Azure.
 
 use std::collections::VecDeque;
 
@@ -53,7 +53,7 @@ pub struct ServiceCost {
     pub per_million_jobs: Option<f64>,
 }
 
-/// The billed requests by slot, and those of finished jobs.
+/// The number of billed requests at the end of each slot, and the billed requests of finished jobs.
 #[derive(Debug, Default)]
 pub(super) struct CostSeries {
     samples: VecDeque<(u64, Billed)>,
@@ -62,13 +62,13 @@ pub(super) struct CostSeries {
 }
 
 impl CostSeries {
-    /// Records a finished delivery; a batch has several jobs.
+    /// Records a finished delivery. The delivery of a batch has several jobs.
     pub(super) const fn finished(&mut self, jobs: usize, billed: Billed) {
         self.jobs += jobs as u64;
         self.billed = self.billed.plus(billed);
     }
 
-    /// Records the requests sent up to the end of a slot.
+    /// Records the number of requests from the start of the program to the end of a slot.
     pub(super) fn sampled(&mut self, ended: u64, billed: Billed) {
         self.samples.push_back((ended, billed));
         while self.samples.len() > SLOTS + 1 {
@@ -147,7 +147,7 @@ mod tests {
             queue,
             ..Billed::default()
         };
-        // 100 table and 10 queue requests a second.
+        // Each second has 100 table requests and 10 queue requests.
         for slot in 0..1_000 {
             series.sampled(slot, billed(1_000 * (slot + 1), 100 * (slot + 1)));
         }

@@ -1,4 +1,4 @@
-//! How long writes took until everything derived from them could be found, in the last hour.
+//! Measures for one hour how long it took after each write until everything derived from it could be found.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{RECENT, SLOTS};
 /// Target time between a write of a primary and everything derived from it.
 const GOAL: Duration = Duration::from_secs(5);
 
-/// One hour in slots.
+/// The measures of one hour, by slots.
 #[derive(Debug, Default)]
 pub(super) struct FoundSeries(VecDeque<FoundSlot>);
 

@@ -1,4 +1,4 @@
-//! Exports the measures as metrics.
+//! Exports the measures of the operations state as metrics.
 
 use jiff::Timestamp;
 use metrics::gauge;
@@ -27,7 +27,8 @@ pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
         .set(completed.as_second() as f64);
 }
 
-/// Sets the gauges of each account: its busiest partition in a slot, its throttled scopes and its request rate limit.
+/// Sets the gauges of each account: the load of its busiest partition in a slot, the number of its throttled scopes,
+/// and its request rate limit.
 #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
 pub(super) fn accounts(
     accounts: &[AccountName],

@@ -1,4 +1,4 @@
-//! The state of the program in a few words. Pure.
+//! Describes the state of the program in a few words. Pure.
 
 use std::time::Duration;
 
@@ -58,13 +58,13 @@ pub enum HealthState {
     Unreachable,
 }
 
-/// Another worker of the same store that has not been heard of for a while. It hangs or is gone.
+/// Another worker of the same store that has not reported for a while. It hangs or no longer exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SilentWorker {
     pub name: String,
-    /// When it was last heard of.
+    /// The time of its last report.
     pub since: Timestamp,
-    /// A worker that started after that time and presumably replaces it.
+    /// The worker that presumably replaces this one, because it started after `since`.
     pub successor: Option<String>,
 }
 
@@ -72,19 +72,19 @@ pub struct SilentWorker {
 pub(super) struct HeadlineInputs {
     pub(super) now: Timestamp,
     pub(super) reasons: Vec<NotReady>,
-    /// How long the first unreachable store has not answered.
+    /// How long the store that became unreachable first has not answered.
     pub(super) unreachable_for: Option<Duration>,
     /// Number of waiting and running jobs; `None` before the first measurement.
     pub(super) jobs: Option<u64>,
     pub(super) pace: Rate,
-    /// Number of poisoned messages that have not been acknowledged, and of those that have.
+    /// Number of poisoned messages that have not been acknowledged, then the number of those that have.
     pub(super) poisoned: (u64, u64),
     pub(super) drift: Vec<DriftedView>,
     pub(super) silent: Vec<SilentWorker>,
     pub(super) acknowledged: Acknowledgements,
 }
 
-/// A view with items that its last audit left wrong.
+/// A view whose last audit found wrong items and left them wrong.
 #[derive(Debug, Clone)]
 pub(super) struct DriftedView {
     pub(super) view: String,
@@ -92,10 +92,10 @@ pub(super) struct DriftedView {
     pub(super) audited: Timestamp,
 }
 
-/// Rate at which waiting jobs are finished.
+/// The rate at which waiting jobs are finished, as far as it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) enum Rate {
-    /// No job is waiting. How long the running ones take is unknown: a sync takes milliseconds, a backfill hours.
+    /// No job is waiting. The duration of running jobs is unknown: a sync takes milliseconds, a backfill takes hours.
     #[default]
     Running,
     /// Too few jobs have been finished for an estimate.
@@ -103,9 +103,9 @@ pub(super) enum Rate {
     PerSecond(f64),
 }
 
-/// How long a replaced worker is news.
+/// How long the headline mentions a worker that was replaced.
 const REPLACED_IS_NEWS: Duration = Duration::from_mins(10);
-/// Maximum number of silent workers that are named.
+/// Maximum number of silent workers that the headline names.
 const NAMED: usize = 5;
 
 pub(super) fn headline(inputs: &HeadlineInputs) -> Headline {
@@ -131,7 +131,7 @@ pub(super) fn headline(inputs: &HeadlineInputs) -> Headline {
             .filter(|jobs| *jobs > 0)
             .map(|jobs| note(HealthState::CatchingUp, catching_up(jobs, inputs.pace))),
     );
-    // The worst is first. The sort is stable, so equals keep their order.
+    // The worst news comes first. The sort is stable, so news of the same state keeps its order.
     news.sort_by_key(|note| std::cmp::Reverse(note.state));
     let is_headline = news
         .first()
@@ -185,7 +185,7 @@ fn poisoned(new: u64, acknowledged: u64) -> Option<Note> {
     })
 }
 
-/// Returns the drift found by the last audits, unless a backfill has repaired it since.
+/// Returns the drift that the last audits found and that no backfill has repaired since.
 fn drifted(inputs: &HeadlineInputs) -> Vec<Note> {
     let acknowledged = |view: &&DriftedView| {
         inputs
@@ -280,7 +280,7 @@ fn silent(inputs: &HeadlineInputs) -> Vec<Note> {
     hang.into_iter().chain(replaced).collect()
 }
 
-/// Describes the first few workers and counts the others.
+/// Describes the first `NAMED` workers and counts the others.
 fn named(workers: &[&&SilentWorker], words: impl Fn(&SilentWorker) -> String) -> String {
     let more = workers
         .len()
@@ -364,7 +364,7 @@ fn catching_up(jobs: u64, pace: Rate) -> String {
     )
 }
 
-/// A duration in one unit, for estimates.
+/// Formats a duration in a single unit, for estimates.
 fn roughly(time: Duration) -> String {
     let seconds = time.as_secs();
     let (count, unit) = match seconds {
@@ -381,7 +381,7 @@ fn roughly(time: Duration) -> String {
     )
 }
 
-/// A duration in one unit: "40 s", "12 min", "3 h".
+/// Formats a duration in a single unit: "40 s", "12 min", "3 h".
 pub fn lasting(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..=119 => format!("{seconds} s"),
@@ -390,7 +390,7 @@ pub fn lasting(time: Duration) -> String {
     }
 }
 
-/// A number with commas between its thousands.
+/// Formats a number with commas between its thousands.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -584,7 +584,8 @@ mod tests {
         );
     }
 
-    /// The headline at `now` about silent workers: name, time last heard of, and successor.
+    /// Returns the headline at `now` about silent workers. Each worker has a name, the time of its last report, and a
+    /// successor.
     fn missing(
         now: i64,
         silent: &[(&str, i64, Option<&str>)],

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-/// The first bound, in milliseconds. Each further bound is larger by the factor √2, so a quantile is at most 42% too
-/// high.
+/// The first bound, in milliseconds. Each bound is √2 times the bound before it, so a quantile is at most 42% too high.
 const FIRST_MS: f64 = 1.0;
-/// The largest bound is 2^25 ms, over nine hours. A job is poisoned after six.
+/// Number of buckets. The largest bound is 2^25 ms, over nine hours. A job is poisoned after six hours.
 const BUCKETS: usize = 51;
 
-/// Counts by powers of √2.
+/// Number of durations between each two bounds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DurationHistogram(Option<Box<[u32; BUCKETS]>>);
 

@@ -11,22 +11,23 @@ use super::{SLOT, SLOTS};
 use evenkeel_model::AccountName;
 use evenkeel_model::catalog::Catalog;
 
-/// Target of one partition (entities of 1 KiB) or queue (messages) per second (Azure: scalability targets).
+/// Target of one partition in entities of 1 KiB per second, and of one queue in messages per second (Azure: scalability
+/// targets).
 pub const TARGET: f64 = 2_000.0;
-/// Maximum number of partitions and queues kept.
+/// Maximum number of partitions and queues that are remembered.
 const KEPT: usize = 256;
-/// Advice is given from half of the target on, or if 1% of the requests are throttled.
+/// Share of the target from which advice is given. Advice is also given if 1% of the requests are throttled.
 const BUSY: f64 = 0.5;
 const REFUSED: f64 = 0.01;
 
-/// Requests to one partition or queue since the last sample.
+/// Number of requests to one partition or queue since the last sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionLoad {
     pub account: AccountName,
     pub name: String,
-    /// `None` for a queue.
+    /// The PartitionKey; `None` for a queue.
     pub partition: Option<String>,
-    /// Entities, or messages of a queue.
+    /// Number of entities, or of messages for a queue.
     pub entities: u64,
     pub requests: u64,
     /// Requests that were throttled.
@@ -95,7 +96,7 @@ impl HotSeries {
                     requests: 0,
                     throttled: 0,
                 });
-            // A peak more than an hour ago has expired.
+            // A peak that is more than an hour old is replaced by any later value.
             if last >= peak.most || peak.at + SLOTS as u64 <= number {
                 (peak.most, peak.at) = (last, number);
             }
@@ -115,7 +116,7 @@ impl HotSeries {
         }
     }
 
-    /// Returns the hottest partitions and queues, with the names that may be shown.
+    /// Returns the hottest partitions and queues. Names that the visitor may not see are hidden.
     pub(super) fn now(
         &self,
         number: u64,
@@ -139,7 +140,7 @@ impl Peak {
         self.throttled as f64 / self.requests.max(1) as f64
     }
 
-    /// A throttled partition is hotter than any that is not.
+    /// Orders partitions and queues: one that is throttled is hotter than any that is not.
     fn heat(&self) -> f64 {
         self.most + if self.throttled > 0 { 1e9 } else { 0.0 }
     }
@@ -230,7 +231,7 @@ mod tests {
             (1, 10.0),
             "an hour later the peak is past"
         );
-        // The table is not in the catalog.
+        // The table of this partition is not in the catalog.
         let withheld = series.now(371, &Catalog::default(), PartitionNames::OfPrimaries, 10);
         assert!(withheld[0].partition_withheld && !later[0].partition_withheld);
         assert_ne!(withheld[0].partition.as_deref(), Some("hot"));

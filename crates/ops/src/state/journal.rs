@@ -8,10 +8,10 @@ use evenkeel_model::cause;
 use evenkeel_telemetry::job_trace::Step;
 use evenkeel_worker::{DeliveryReport, DeliveryStatus, KeyOutcome};
 
-/// Maximum number of jobs kept.
+/// Maximum number of jobs in the journal.
 const KEPT: usize = 1_000;
 
-/// Recent jobs, oldest first, with ascending numbers.
+/// Recent jobs, the oldest first. Their numbers ascend.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Journal {
     jobs: VecDeque<(u64, Arc<DeliveryReport>)>,
@@ -20,12 +20,13 @@ pub(super) struct Journal {
 
 #[derive(Debug, Clone, Default)]
 pub struct JobFilter {
-    /// Part of the primary's table, PartitionKey or RowKey, or of the message's id or the client's. Case-insensitive.
+    /// Text that must be in the primary's table, PartitionKey or RowKey, in the message's id, or in the client's id for
+    /// the job. The comparison ignores case.
     pub text: String,
     pub ending: Option<DeliveryStatus>,
-    /// Only jobs older than the one with this number.
+    /// Selects only jobs older than the job with this number.
     pub before: Option<u64>,
-    /// Only the job with this number, with all its keys.
+    /// Selects only the job with this number, and returns all its keys.
     pub number: Option<u64>,
 }
 
@@ -83,7 +84,7 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// Reduces errors to the step and the outcome, because their texts may contain stored data.
+    /// Reduces each error to the step and the outcome, because the error's text may contain stored data.
     #[must_use]
     pub fn without_contents(mut self) -> Self {
         let step = self.step.map(|step| cause::step(&step).to_owned());
@@ -157,7 +158,7 @@ impl Journal {
         self.next += 1;
     }
 
-    /// Returns the newest matching jobs, newest first, with at most `keys` keys each.
+    /// Returns the matching jobs, the newest first. Each has at most `keys` keys.
     pub(super) fn find(&self, filter: &JobFilter, most: usize, keys: usize) -> Vec<JobRecord> {
         let text = filter.text.to_lowercase();
         let before = filter.before.unwrap_or(u64::MAX);
@@ -193,7 +194,7 @@ fn mentions(job: &DeliveryReport, text: &str) -> bool {
     named.any(|part| part.to_lowercase().contains(text)) || job.keys.mention(text)
 }
 
-/// Returns the keys of a batch, those that contain the text first.
+/// Returns the keys of a batch. Those that contain the text come first.
 fn keys(job: &DeliveryReport, text: &str, most: usize) -> Vec<KeyRecord> {
     let found = |key: &KeyOutcome<'_>| {
         [key.pk, key.rk]
@@ -223,7 +224,7 @@ fn keys(job: &DeliveryReport, text: &str, most: usize) -> Vec<KeyRecord> {
 fn record(number: u64, job: &DeliveryReport, text: &str, most_keys: usize) -> JobRecord {
     let primary = job.primary.as_ref();
     let keys = keys(job, text, most_keys);
-    // A batch may have only one job left.
+    // If only one job of a batch is left, its key is shown as the primary.
     let listed = keys.first().filter(|_| job.jobs == 1);
     JobRecord {
         number,

@@ -1,4 +1,4 @@
-//! Takes the measures that nothing reports.
+//! Takes the measures that no other part of the program reports.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,19 +10,20 @@ use evenkeel_engine::audit_records;
 use evenkeel_model::AccountName;
 use evenkeel_storage::{ErrorClass, Missing, Stores};
 
-/// Interval between reads of audit records.
+/// Interval between two reads of the audit records.
 const AUDITS: Duration = Duration::from_mins(1);
-/// Delay between poisoning a message and counting its queue again.
+/// Delay after which the poison queues are counted again when this worker has poisoned a message.
 const RECOUNT_AFTER: Duration = Duration::from_secs(1);
 
-/// Samples every slot, counts poison messages after every `wait`, and reads audit records every minute; never returns.
+/// Samples every slot, counts poison messages at intervals of `wait`, and reads audit records every minute. Never
+/// returns.
 pub(super) async fn measure(ops_state: &OpsState, stores: &Stores, wait: impl Fn() -> Duration) {
     let sampling = async {
         let mut slot = ops_state.slot();
         loop {
             let next = SLOT * u32::try_from(slot + 1).unwrap_or(u32::MAX);
             sleep(next.saturating_sub(ops_state.running())).await;
-            // If the process was suspended, some slots have no samples.
+            // If the process was suspended meanwhile, the slots of that time have no samples.
             slot = ops_state.slot().max(slot + 1);
             ops_state.sample(slot - 1);
         }
@@ -34,7 +35,8 @@ pub(super) async fn measure(ops_state: &OpsState, stores: &Stores, wait: impl Fn
             }
             tokio::select! {
                 biased;
-                // A message was poisoned here, and the estimated count is corrected, at most once a second.
+                // This worker has poisoned a message, and the number that it has added is an estimate. A count corrects
+                // it, at most once a second.
                 () = ops_state.recount.notified() => sleep(RECOUNT_AFTER).await,
                 () = sleep(wait()) => {}
             }
@@ -67,7 +69,7 @@ async fn audits(ops_state: &OpsState, stores: &Stores) {
         };
         match audit_records(account.tables.as_ref(), &catalog).await {
             Ok(records) => ops_state.audited(&records),
-            // An account that has not been migrated has not been audited either.
+            // An account that has not been migrated has no audit records.
             Err(error) => {
                 tracing::debug!(account = %name, %error, "could not read the audit records of account {name}: {error}");
             }
@@ -75,13 +77,13 @@ async fn audits(ops_state: &OpsState, stores: &Stores) {
     }
 }
 
-/// Counts one poison queue with one request.
+/// Counts the messages of one poison queue with one request.
 pub(crate) async fn count(
     ops_state: &OpsState,
     stores: &Stores,
     queue: &evenkeel_model::settings::QueueSettings,
 ) {
-    // Both names were validated when the worker was set up.
+    // Both names were checked when the worker was created.
     let (Ok(account), Ok(poison)) = (
         stores.account(&queue.account),
         queue.name.with_suffix("-poison"),

@@ -1,4 +1,4 @@
-//! Operations state: recent jobs, measures of every queue and storage service for one hour, the busiest partitions, the
+//! Operations state: recent jobs, one hour of measures of every queue and storage service, the busiest partitions, the
 //! cost, and a headline.
 //!
 //! ```text
@@ -7,8 +7,9 @@
 //!   operations state ──▶ snapshots: plain data, read by the API and the pages
 //! ```
 //!
-//! All of it is bounded: the journal by the number of jobs, a series by the number of its slots. Only the measuring
-//! task waits for anything. A program without HTTP has no operations state, and its worker reports nothing.
+//! All of this has a limited size: the journal has a maximum number of jobs, and each series has a maximum number of
+//! slots. Only the task that takes measures waits for something. A program without HTTP has no operations state, and
+//! its worker reports nothing.
 
 mod acknowledged;
 mod advice;
@@ -48,7 +49,7 @@ pub use walks::WalkNow;
 use std::time::Duration;
 
 pub const SLOT: Duration = Duration::from_secs(10);
-/// One hour.
+/// Number of slots in one hour.
 pub const SLOTS: usize = 360;
-/// Slots that a current rate is averaged over: one minute.
+/// Number of slots over which a current rate is averaged. They cover one minute.
 const RECENT: u64 = 6;

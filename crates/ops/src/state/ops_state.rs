@@ -46,7 +46,7 @@ pub struct OpsStateParts {
 #[derive(Clone)]
 pub struct WorkerHandles {
     pub status: StatusBoard,
-    /// For plans of entities.
+    /// The engine, which plans what a job would do with an entity.
     pub engine: Arc<Engine>,
     pub doorbell: Doorbell,
 }
@@ -54,7 +54,7 @@ pub struct WorkerHandles {
 /// The state that the dashboard and the API show.
 pub struct OpsState {
     parts: OpsStateParts,
-    /// Monotonic.
+    /// Monotonic time at which the program started.
     started: Duration,
     catalog: ArcSwap<Catalog>,
     work: ArcSwapOption<WorkerHandles>,
@@ -69,11 +69,13 @@ pub struct OpsState {
     costs: Mutex<CostSeries>,
     silent: Mutex<Vec<SilentWorker>>,
     acknowledged: Mutex<Acknowledgements>,
-    /// When the last slot ended and when poison was last counted, since the program started.
+    /// When the last slot was sampled and when poison messages were last counted, each measured from the start of the
+    /// program.
     measured: Mutex<(Option<Duration>, Option<Duration>)>,
-    /// Requests a count of poison messages before its turn.
+    /// Notified to count poison messages earlier than at the regular interval.
     pub(super) recount: Notify,
-    /// Notified when an audit or backfill ends here, so that audit records are read before their turn.
+    /// Notified when an audit or backfill ends in this worker, to read audit records earlier than at the regular
+    /// interval.
     pub(super) audits: Notify,
 }
 
@@ -102,7 +104,7 @@ impl OpsState {
         }
     }
 
-    /// Sets the running worker and takes over its engine's catalog.
+    /// Sets the running worker. The catalog of its engine replaces the present one.
     pub fn set_worker(&self, work: WorkerHandles) {
         self.catalog.store(Arc::clone(work.engine.catalog()));
         self.work.store(Some(Arc::new(work)));
@@ -112,7 +114,7 @@ impl OpsState {
         &self.parts.worker
     }
 
-    /// Returns the engine; `None` while the program waits for its stores.
+    /// Returns the engine; `None` as long as the program waits for its stores.
     pub fn engine(&self) -> Option<Arc<Engine>> {
         self.work().map(|work| work.engine)
     }
@@ -121,7 +123,7 @@ impl OpsState {
         lock(&self.found).now(self.slot())
     }
 
-    /// Wakes the receivers of a queue, or all of them, and returns their number.
+    /// Wakes the receivers of one queue, or of all queues, and returns the number of receivers.
     pub fn wake(&self, queue: Option<&QueueName>) -> usize {
         self.work().map_or(0, |work| work.doorbell.ring(queue))
     }
@@ -134,17 +136,17 @@ impl OpsState {
         self.catalog.load_full()
     }
 
-    /// Takes a sample of all measures in every slot, counts poison messages and reads audit records. Never returns.
+    /// Samples all measures in every slot, counts poison messages and reads audit records. Never returns.
     pub async fn measure(&self, stores: &evenkeel_storage::Stores, wait: impl Fn() -> Duration) {
         measuring::measure(self, stores, wait).await;
     }
 
-    /// The current slot.
+    /// Returns the number of the current slot.
     pub fn slot(&self) -> u64 {
         self.running().as_secs() / SLOT.as_secs()
     }
 
-    /// When the current slot began.
+    /// Returns the time at which the current slot began.
     pub fn slot_began(&self) -> Timestamp {
         let begun = self
             .running()
@@ -160,7 +162,7 @@ impl OpsState {
         self.parts.clock.monotonic().saturating_sub(self.started)
     }
 
-    /// The configured queues, without shards.
+    /// Returns the queues as configured. Shards are not listed separately.
     pub fn job_queues(&self) -> &[QueueSettings] {
         &self.parts.queues
     }
@@ -168,7 +170,7 @@ impl OpsState {
     pub fn headline(&self) -> Headline {
         let queues = self.queues();
         let jobs: Vec<&QueueNow> = queues.iter().filter(|queue| queue.kind == "jobs").collect();
-        // The measured count includes messages in flight, but is older than the known number in flight.
+        // The count of messages includes those in flight, but it may be outdated. The number in flight is current.
         let waiting = |queue: &&&QueueNow| {
             queue
                 .messages
@@ -201,8 +203,8 @@ impl OpsState {
         (new > 0).then(|| News::Poison(new).to_string())
     }
 
-    /// Acknowledges a piece of news by the `acknowledge` value of its headline or note. Returns false if it is not
-    /// current: events since it was read are different news.
+    /// Acknowledges a piece of news by the value of `acknowledge` in its headline or note. Returns false if the news is
+    /// not current, because something has happened since the user saw it.
     pub fn acknowledge(&self, news: &str) -> bool {
         let headline = self.headline();
         let current = headline
@@ -224,12 +226,12 @@ impl OpsState {
         true
     }
 
-    /// Sets the other workers of the store that are silent.
+    /// Sets the list of the other workers of the store that are silent.
     pub fn set_silent_workers(&self, workers: Vec<SilentWorker>) {
         *lock(&self.silent) = workers;
     }
 
-    /// Returns the rate at which jobs of queues with waiting jobs are finished.
+    /// Returns the rate at which the queues with waiting jobs finish jobs.
     fn pace(&self, jobs: &[&QueueNow]) -> Rate {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let series = lock(&self.queues);
@@ -253,7 +255,7 @@ impl OpsState {
         paces.map_or(Rate::Unknown, |paces| Rate::PerSecond(paces.iter().sum()))
     }
 
-    /// Returns the views with items that their last audit left wrong.
+    /// Returns the views whose last audit found wrong items and left them wrong.
     fn drift(&self) -> Vec<DriftedView> {
         let catalog = self.catalog();
         let series = lock(&self.views);
@@ -286,7 +288,7 @@ impl OpsState {
             .collect()
     }
 
-    /// The last hour of one queue, or of all job queues together.
+    /// Returns the last hour of one queue, or of all job queues together.
     pub fn hour(&self, of: Option<&QueueName>) -> Vec<QueueSlot> {
         let kinds: BTreeMap<QueueName, QueueKind> = self
             .status()
@@ -322,7 +324,8 @@ impl OpsState {
         lock(&self.hot).now(self.slot(), catalog.as_ref(), names, most)
     }
 
-    /// Returns the scopes that are paused, longest first, and then those that are paced.
+    /// Returns the throttle scopes whose requests are paused, the longest pause first, and then the scopes whose
+    /// requests are paced.
     pub fn limited_scopes(&self, names: PartitionNames) -> Vec<LimitedScope> {
         let catalog = self.catalog();
         self.parts
@@ -337,7 +340,7 @@ impl OpsState {
         lock(&self.costs).now()
     }
 
-    /// Time since the last slot was sampled and since poison was last counted.
+    /// Returns the time since the last slot was sampled, and the time since poison messages were last counted.
     pub fn last_measured(&self) -> (Option<Duration>, Option<Duration>) {
         let (sampled, counted) = *lock(&self.measured);
         let ago = |at: Duration| self.running().saturating_sub(at);
@@ -352,7 +355,7 @@ impl OpsState {
         self.catalog().views.len() + self.catalog().dated_views.len()
     }
 
-    /// Returns up to `most` views in alphabetical order, after the one with this name.
+    /// Returns up to `most` views in alphabetical order. If `after` is given, they begin after the view with that name.
     pub fn views(&self, after: Option<&str>, most: usize) -> Vec<ViewNow> {
         let (number, running) = (self.slot(), self.running().as_secs_f64());
         let mut series = lock(&self.views);
@@ -391,19 +394,19 @@ impl OpsState {
         }
     }
 
-    /// Returns the newest matching jobs, with at most `keys` keys each.
+    /// Returns the newest matching jobs. Each has at most `keys` keys.
     pub fn jobs(&self, filter: &JobFilter, most: usize, keys: usize) -> Vec<JobRecord> {
-        // A search takes some milliseconds. The copy keeps the worker from waiting for the lock meanwhile.
+        // A search takes some milliseconds. It uses a copy, so that the worker need not wait for the lock.
         let journal = lock(&self.journal).clone();
         journal.find(filter, most, keys)
     }
 
-    /// Unfinished jobs about whole tables that this worker has run a part of.
+    /// Returns the unfinished jobs about whole tables that this worker has run a part of.
     pub fn walks(&self) -> Vec<WalkNow> {
         lock(&self.walks).now(self.parts.clock.now())
     }
 
-    /// Number of poisoned messages in all queues; `None` before the first count.
+    /// Returns the number of poisoned messages in all queues; `None` before the first count.
     pub fn poisoned(&self) -> Option<u64> {
         lock(&self.poison).total()
     }
@@ -412,7 +415,7 @@ impl OpsState {
         lock(&self.poison).of(queue)
     }
 
-    /// Records a count of a poison queue.
+    /// Records the number of messages in a poison queue.
     pub fn poison_counted(&self, queue: &QueueName, messages: u64) {
         gauges::poison(queue, messages);
         lock(&self.poison).counted(queue.clone(), messages);
@@ -484,7 +487,8 @@ impl Observer for OpsState {
                 .find(|queue| belongs(&delivery.queue, &queue.name))
         {
             lock(&self.poison).one_more(&queue.name);
-            // A count in progress may already include this message.
+            // The message may also be in a count that is in progress, and would then be counted twice. Another count
+            // corrects this.
             self.recount.notify_one();
         }
         lock(&self.journal).add(delivery);
@@ -510,7 +514,7 @@ impl Observer for OpsState {
 }
 
 impl OpsState {
-    /// Records an error for the views whose items it left out of step.
+    /// Records the error of a delivery for each view whose items the delivery left out of step.
     fn record_view_errors(&self, delivery: &DeliveryReport) {
         let Some(error) = &delivery.error else { return };
         let catalog = self.catalog();
@@ -532,7 +536,8 @@ fn belongs(queue: &QueueName, configured: &QueueName) -> bool {
     })
 }
 
-/// A panic under these locks is not expected. If it happens, slightly wrong measures are better than none.
+/// Locks a mutex even if a thread has panicked with the lock. This is not expected, and slightly wrong measures are
+/// better than none.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,14 +8,15 @@ use evenkeel_model::names::is_own_table;
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, TableName};
 
-/// Digits of a hash, enough to distinguish busy partitions.
+/// Number of digits of a hash that are shown. They are enough to distinguish busy partitions.
 const DIGITS: usize = 8;
 
-/// Which partitions are shown by their keys.
+/// Determines which PartitionKeys a visitor may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartitionNames {
     Whole,
-    /// Only those of primaries; others are shown as a hash. For visitors without the right to see contents.
+    /// Shows the PartitionKeys of primaries, and a hash instead of any other PartitionKey. For visitors without the
+    /// right to see contents.
     OfPrimaries,
 }
 
@@ -41,7 +42,8 @@ fn names_primaries(partition: &str, table: &str, account: &AccountName, catalog:
     };
     match (known(table), partition.split_once('~')) {
         (Some(table), _) => table.account == *account && has_primaries(table, catalog),
-        // In evenkeel's own tables, a partition about primaries begins with the name of their table.
+        // In evenkeel's own tables, the name of a partition that is about primaries begins with the name of their
+        // table.
         (None, Some((source, _))) => {
             is_own_table(table)
                 && known(source).is_some_and(|source| has_primaries(source, catalog))
@@ -50,8 +52,8 @@ fn names_primaries(partition: &str, table: &str, account: &AccountName, catalog:
     }
 }
 
-/// Whether the PartitionKeys in a table contain no properties of other entities: no view writes rows there, or only
-/// into the partitions of their primaries.
+/// Whether the PartitionKeys in a table contain no properties of entities. This is the case if views write no rows
+/// there, or only rows with the PartitionKeys of their primaries.
 fn has_primaries(table: &TableRef, catalog: &Catalog) -> bool {
     let of_properties =
         |key: &Template| key.properties().iter().any(|name| *name != "PartitionKey");
@@ -89,7 +91,8 @@ mod tests {
         }
     }
 
-    /// Employees indexed by e-mail address in another table, and by name in their own partitions.
+    /// A catalog with two indexes of employees: one by e-mail address in another table, and one by name in the
+    /// employees' own partitions.
     fn catalog() -> Catalog {
         let mut catalog = Catalog::default();
         for (name, target, key) in [

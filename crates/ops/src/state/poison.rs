@@ -1,10 +1,10 @@
-//! Number of poisoned messages by queue.
+//! Counts the poisoned messages of each queue.
 
 use std::collections::BTreeMap;
 
 use evenkeel_model::QueueName;
 
-/// The last counts of the poison queues. A queue that cannot be counted keeps its last count.
+/// The last counts of the poison queues. If a queue cannot be counted, its last count is kept.
 #[derive(Debug, Default)]
 pub(super) struct PoisonCounts(BTreeMap<QueueName, PoisonCount>);
 
@@ -18,11 +18,12 @@ impl PoisonCounts {
     pub(super) fn counted(&mut self, queue: QueueName, messages: u64) {
         let count = self.0.entry(queue).or_default();
         count.messages = messages;
-        // Otherwise new messages would be hidden by acknowledged ones that were requeued or discarded.
+        // If acknowledged messages were requeued or discarded, as many new messages would otherwise count as
+        // acknowledged.
         count.acknowledged = count.acknowledged.min(messages);
     }
 
-    /// Records a message that this worker poisoned. The next count corrects the number.
+    /// Adds a message that this worker has poisoned. The next count corrects the number.
     pub(super) fn one_more(&mut self, queue: &QueueName) {
         self.0.entry(queue.clone()).or_default().messages += 1;
     }

@@ -1,4 +1,4 @@
-//! One hour of a queue.
+//! The state of a queue, and its measures of one hour.
 
 use std::collections::VecDeque;
 
@@ -146,7 +146,8 @@ impl QueueSeries {
         slot.renewals += renewed;
     }
 
-    /// Returns the slot with a number. It is the last one, except for measures taken just after their slot has ended.
+    /// Returns the slot with a number and adds it if it is missing. It is usually the last slot, unless a measure is
+    /// taken just after its slot has ended.
     fn slot(&mut self, number: u64) -> &mut TimeSlot {
         let before = self.slots.iter().rposition(|slot| slot.number <= number);
         let mut at = before.map_or(0, |at| {
@@ -186,9 +187,10 @@ impl QueueSeries {
         sum
     }
 
-    /// Returns the number of jobs finished per second since the queue was last idle, at most over a minute. `running`
-    /// is the age of the program in seconds. `None` in the first ten seconds of work: work may have begun anywhere in
-    /// its first slot, so that slot says nothing about the rate.
+    /// Returns the number of jobs finished per second since the queue was last idle, averaged over at most one minute.
+    /// `running` is the time in seconds since the program started. The slot in which work began is not counted, because
+    /// the work may have begun at any time within it. The result is `None` until a later slot has ended and jobs have
+    /// been finished.
     pub(super) fn pace(&self, number: u64, running: f64) -> Option<f64> {
         let oldest = (number + 1).saturating_sub(RECENT);
         let busy = |number: u64| {
@@ -200,7 +202,8 @@ impl QueueSeries {
             .rev()
             .take_while(|number| busy(*number))
             .last()?;
-        // If work began before the window, its first slot is complete and counts.
+        // If the queue has been busy since the oldest slot of the minute, its work is assumed to have begun before, so
+        // that slot is complete and counts.
         let first = if begun == oldest && oldest > 0 {
             begun
         } else {
@@ -213,7 +216,7 @@ impl QueueSeries {
         (first < number && finished > 0).then(|| float(finished) / seconds.max(1.0))
     }
 
-    /// Returns the state of the queue. `running` is the age of the program in seconds.
+    /// Returns the state of the queue. `running` is the time in seconds since the program started.
     pub(super) fn now(
         &self,
         number: u64,
@@ -272,7 +275,8 @@ impl QueueSeries {
     }
 }
 
-/// Adds up the slots of several queues, oldest first, without the current slot and slots before the program started.
+/// Adds up the slots of several queues, the oldest first. The current slot is left out, and so are slots from before
+/// the program started.
 pub(super) fn together<'a>(
     series: impl Iterator<Item = &'a QueueSeries>,
     number: u64,
@@ -407,7 +411,7 @@ mod tests {
                 pace(float(number) * 10.0 + 5.0),
             ]
         };
-        // After a minute without work, 600 jobs arrive in the middle of a slot, and 15 are finished per second.
+        // After a minute without work, 600 jobs arrive in the middle of a slot, and 15 jobs are finished per second.
         assert_eq!(finish(103, 75), [None; 2]);
         assert_eq!(
             finish(104, 150),

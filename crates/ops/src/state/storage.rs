@@ -1,4 +1,4 @@
-//! One hour of the storage services.
+//! The states of the storage services, and their measures of one hour.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,24 +14,24 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_telemetry::job_trace::Billed;
 use evenkeel_telemetry::latency::Latencies;
 
-/// Measures of the layers around the adapters.
+/// Gives access to the measures that the layers around the storage adapters take.
 pub trait StorageMeter: Send + Sync {
     fn accounts(&self) -> Vec<AccountName>;
 
-    /// Returns one tally per service of each account.
+    /// Returns the number of requests of each service of each account.
     fn tallies(&self) -> Vec<ServiceTally>;
 
-    /// Returns the busiest partitions and queues since the last call.
+    /// Returns the busiest partitions and queues since the previous call.
     fn busiest(&self) -> Vec<PartitionLoad>;
 
-    /// Returns the scopes that are paused because they throttle, longest first, then those that are paced, slowest
-    /// first.
+    /// Returns the scopes whose requests are paused because the service throttles them, the longest pause first, and
+    /// then the scopes whose requests are paced, the slowest first.
     fn limited_scopes(&self) -> Vec<LimitedScope>;
 
-    /// Returns the request rate limit of each paced account.
+    /// Returns the limit of requests per second of each account whose requests are paced.
     fn account_rate_limits(&self) -> Vec<(AccountName, f64)>;
 
-    /// Returns all requests since the program started, by how they are billed.
+    /// Returns the number of all requests since the program started, by their price.
     fn billed(&self) -> Billed;
 }
 
@@ -54,7 +54,7 @@ pub struct LimitedScope {
 }
 
 impl LimitedScope {
-    /// Replaces names that the visitor may not see.
+    /// Replaces names that the visitor may not see by hashes.
     pub(super) fn named(mut self, names: PartitionNames, catalog: &Catalog) -> Self {
         if let (Some((table, partition)), Ok(account)) =
             (&self.partition, AccountName::new(self.account.as_str()))
@@ -67,24 +67,25 @@ impl LimitedScope {
     }
 }
 
-/// Answers of one service of an account since the program started.
+/// Number of requests to one service of an account since the program started, by their answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceTally {
     pub account: AccountName,
     /// `table`, `queue` or `blob`.
     pub service: &'static str,
     pub ok: u64,
-    /// Other 4xx answers: a conflict, an unmet condition, not found.
+    /// Requests with other 4xx answers: a conflict, an unmet condition, or not found.
     pub refused: u64,
-    /// 429 and 503.
+    /// Requests with the answers 429 and 503.
     pub throttled: u64,
-    /// Other 5xx answers, and requests without an answer.
+    /// Requests with other 5xx answers, and requests without an answer.
     pub failed: u64,
-    /// Total duration of these requests.
+    /// Total duration of the requests.
     pub took: Duration,
-    /// Entities (messages for a queue) that the requests read or wrote, at least one each.
+    /// Number of entities (or messages for a queue) that the requests read or wrote. Each request counts for at least
+    /// one.
     pub entities: u64,
-    /// Distribution of the durations.
+    /// Distribution of the durations of the requests.
     pub latencies: Latencies,
 }
 
@@ -145,7 +146,7 @@ pub struct ServiceSlot {
 }
 
 type Key = (AccountName, &'static str);
-/// The last tally and the slots.
+/// The last numbers of requests, and the slots.
 type ServiceSeries = (ServiceTally, VecDeque<(u64, ServiceSlot)>);
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Item changes of a view.
+//! Counts the item changes of each view.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,13 @@ use serde::Serialize;
 use super::{RECENT, SLOT};
 use evenkeel_engine::Action;
 
-/// Totals, and the slots of the last minute.
+/// The totals since the program started, and the slots of the last minute.
 #[derive(Debug, Default)]
 pub(super) struct ViewSeries {
     totals: [u64; 3],
     slots: VecDeque<(u64, [u64; 3])>,
     last_error: Option<(Timestamp, String)>,
-    /// Number of items that the last audit left wrong, and when it ended.
+    /// Number of items that the last audit left wrong, and the time at which the audit ended.
     audited: Option<(u64, Timestamp)>,
 }
 
@@ -53,7 +53,7 @@ pub struct ViewNow {
 }
 
 impl ViewNow {
-    /// Hides the text of an error, which may contain stored data.
+    /// Hides the text of the last error, because it may contain stored data.
     #[must_use]
     pub fn without_contents(mut self) -> Self {
         self.last_error = self
@@ -94,7 +94,8 @@ impl ViewSeries {
         self.audited.map(|(drift, _)| drift)
     }
 
-    /// Returns the number of items that the last audit left wrong, if any, and when it ended.
+    /// Returns the number of items that the last audit left wrong, and the time at which that audit ended; `None` if no
+    /// item is wrong.
     pub(super) fn drifted(&self) -> Option<(u64, Timestamp)> {
         self.audited.filter(|(drift, _)| *drift > 0)
     }

@@ -1,7 +1,7 @@
-//! Progress of unfinished jobs about whole tables.
+//! Tracks the progress of unfinished jobs about whole tables.
 //!
-//! Only jobs that this worker has run a part of are known. Any worker may receive the next part, so a job that is not
-//! seen here for a while is forgotten: another worker continues or has finished it.
+//! Only jobs of which this worker has run a part are known. Any worker may receive the next part. A job of which this
+//! worker runs no part for a while is forgotten, because another worker continues it or has finished it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,9 +15,9 @@ use super::grouped;
 use evenkeel_model::job::WalkProgress;
 use evenkeel_worker::{DeliveryReport, DeliveryStatus};
 
-/// Maximum number of jobs kept.
+/// Maximum number of jobs that are remembered.
 const MOST: usize = 64;
-/// How long a job is kept after its last part.
+/// How long a job is remembered after this worker has finished a part of it.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(15);
 
 /// An unfinished job about a whole table.
@@ -79,7 +79,7 @@ struct RecordedWalk {
     at: Timestamp,
 }
 
-/// By message id.
+/// The known jobs by the ids of their messages.
 #[derive(Default)]
 pub(super) struct Walks(BTreeMap<String, RecordedWalk>);
 
@@ -106,7 +106,7 @@ impl Walks {
                     oldest.and_then(|oldest| self.0.remove(&oldest));
                 }
             }
-            // The message is delivered again, without progress.
+            // This delivery made no progress. The message will be delivered again, so the job stays in the list.
             (None, DeliveryStatus::Retried) => {}
             (
                 None,

@@ -1,4 +1,4 @@
-//! The behavior of the real code: for each sequence of answers, its next requests or its end.
+//! Executes the real code: for each sequence of answers, it determines the next requests of a run, or how the run ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,12 +25,13 @@ use evenkeel_storage::{Clock, Stores};
 
 /// Maximum number of concurrent requests of one run.
 pub(super) const AT_ONCE: usize = 4;
-/// Less than an era, which is half an hour, so that a recheck is visible in the next era.
+/// Shorter than an era, which is half an hour, so that a recheck is visible in the era after it was queued.
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
 pub(super) type PendingAnswers = [Option<RequestAnswer>; AT_ONCE];
 
-/// Number of a state of a run, in which the run waits for answers or has ended. 0 means that there is no run.
+/// Number of a state that a run has reached (a point), in which the run waits for answers or has ended. 0 means that
+/// there is no run.
 pub(super) type Point = u32;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub(super) struct RunStart {
 
 struct RunNode {
     beginning: RunStart,
-    /// The previous point of the run. `answers` were given there.
+    /// The point before this one. The run got `answers` there.
     before: Point,
     answers: PendingAnswers,
     open_requests: Vec<u32>,

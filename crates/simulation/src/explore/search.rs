@@ -18,7 +18,8 @@ use evenkeel_engine::Work;
 use evenkeel_storage::Rng as _;
 use evenkeel_storage::system::SeededRng;
 
-/// Last era (half an hour each) of a search. Rechecks that queue rechecks must come to an end before.
+/// The last era of a search; an era is half an hour. A recheck may queue another recheck, and such a chain must end
+/// before this era is over.
 const LAST_ERA: u8 = 12;
 
 #[derive(Debug, Clone, Default)]
@@ -44,7 +45,7 @@ struct SearchFrame {
     hash: u64,
     moves: Vec<Move>,
     next: usize,
-    /// Number of complete interleavings from this state, as far as they are known.
+    /// Number of complete interleavings from this state that have been found so far.
     ways: f64,
 }
 

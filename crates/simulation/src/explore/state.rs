@@ -16,7 +16,7 @@ pub(super) struct Budget {
     pub(super) leases: u8,
     /// Requests whose answer is lost, whether or not they are executed.
     pub(super) silences: u8,
-    /// Writes that fail because their condition does not hold, as after a lost race.
+    /// Conditional writes that fail, as after another writer won a race.
     pub(super) races: u8,
     /// Requests that arrive after their sender has given up.
     pub(super) late: u8,
@@ -30,13 +30,13 @@ pub(super) struct QueuedMessage {
     /// Dequeue count.
     pub(super) deliveries: u8,
     pub(super) enqueued: u8,
-    /// The era in which the message becomes visible.
+    /// The number of the half hour (`era`) in which the message becomes visible.
     pub(super) from: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WorkerState {
-    /// The point of the worker's run, or 0 if the worker has no run.
+    /// The number of the state that the worker's run has reached, or 0 if the worker has no run.
     pub(super) at: Point,
     pub(super) answers: PendingAnswers,
     /// The index of the worker's message, or `NO_MESSAGE` if the message was deleted.
@@ -50,7 +50,7 @@ pub(super) const IDLE: WorkerState = WorkerState {
     mail: 0,
     delivery: 0,
 };
-/// Stands for a message that was deleted.
+/// The index of a message that was deleted.
 pub(super) const NO_MESSAGE: u8 = u8::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,7 +58,7 @@ pub(super) struct SearchState {
     pub(super) row_states: RowStates,
     pub(super) mail: [QueuedMessage; MESSAGES],
     pub(super) workers: [WorkerState; WORKERS],
-    /// Requests in flight: the number of the request plus one, or 0 for none.
+    /// Requests in flight: for each the number of the request plus one, or 0 if there is no request.
     pub(super) late: [u32; LATE],
     pub(super) step: u8,
     pub(super) era: u8,

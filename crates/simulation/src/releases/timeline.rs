@@ -29,7 +29,7 @@ pub(crate) struct Releases {
     pub(super) migrates: Vec<Duration>,
     /// The times at which each host gets the second and each further catalog.
     pub(super) arrives: [Vec<(Duration, ConfigNotice)>; HOSTS],
-    /// How long a worker waits if its catalog is not the recorded one.
+    /// How long a worker waits while its catalog differs from the recorded one.
     pub(super) patience: Duration,
     migrated: AtomicUsize,
 }
@@ -97,7 +97,8 @@ impl Releases {
         self.migrated.store(to, Ordering::Relaxed);
     }
 
-    /// The catalog in the configuration of a host. It is at most one ahead of the operator.
+    /// The number of the catalog in the configuration of a host. It exceeds the number of the last catalog that the
+    /// operator has migrated to by at most one.
     pub(crate) fn configured(&self, slot: usize, now: Duration) -> usize {
         let arrived = self
             .arrives

@@ -281,7 +281,7 @@ impl ErasureTargets<'_> {
                 (Some(found), _) if found != *table => KeyMatch::Other,
                 (Some(_), _) | (None, None) if may_reach => KeyMatch::About,
                 (Some(_), _) => KeyMatch::Other,
-                // No table has this name, so it is probably misspelt.
+                // The catalog has no table of this name, so the name is probably misspelt.
                 (None, Some(of))
                     if may_reach
                         && named.field == "table"
@@ -300,8 +300,9 @@ impl ErasureTargets<'_> {
         each.max().unwrap_or(KeyMatch::Other)
     }
 
-    /// The primary of a key, with its table as declared. If the primary is archived, its former
-    /// primaries follow. Empty if the table or archive is unknown.
+    /// The primary with this key, with the table name as declared. If the table is the target of an
+    /// archive, the primary in the source of that archive follows, because the entity was there
+    /// before. Empty if the table or archive is unknown.
     fn forms_of(&self, NamedKey { field, of, pk, rk }: &NamedKey) -> Vec<Primary> {
         let op = if *field == "archive" {
             "archive"

@@ -145,8 +145,9 @@ async fn a_panic_fails_its_own_job_which_is_poisoned_after_five() {
     assert_eq!(world.work.given_up(), [entry.message.message_id]);
 }
 
-/// Work is given up before it is poisoned, because requests of its deliveries may still be under
-/// way. If a run failed permanently, the run itself has already given up its work.
+/// The worker abandons the work of a job before it poisons the job, because requests of earlier
+/// deliveries may still arrive. If a run fails permanently, that run has already abandoned its
+/// work.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_cannot_be_given_up_now_is_poisoned_later_and_one_that_never_can_at_once() {
     for (failure, tries) in [(transient(), 2), (permanent(), 1)] {

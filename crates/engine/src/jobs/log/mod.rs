@@ -117,8 +117,8 @@ impl<'e> EntityLine<'e> {
         self.recorded = Some(row.etag.clone());
         let record = LineRecord::decode(&row.entity)
             .map_err(|problem| permanent(self.doing("reading the record of"), problem))?;
-        // The length is read before the positions, so that an append that arrives in between is found at its
-        // position.
+        // The length of the blob is read before the lines at the recorded positions. If an append arrives between the
+        // two reads, its line is therefore found at its position.
         let blob = self
             .account
             .blobs

@@ -423,9 +423,10 @@ impl<'e> Relocation<'e> {
     }
 
     /// Deletes the copy of an entity that changed after it was copied and now stays in the source, because that entity
-    /// was never archived or moved. The copy is kept if the target is a log, if the copy was changed since, or if it
-    /// has replaced an older copy: a `restore` that had read the older copy would take it for a newer one if it were
-    /// written back. Returns whether nothing is left to delete.
+    /// was never archived or moved. The copy is kept if the target is a log or if the copy was changed since. It is
+    /// also kept if it has replaced an older copy. Deleting it would lose the older copy, and writing the older copy
+    /// back would give it a new ETag, so a `restore` that has already read the older copy would take it for a newer
+    /// version. Returns whether nothing is left to delete.
     async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
         let may_delete =

@@ -295,7 +295,8 @@ impl Footprint {
             .filter(|(item, _)| !self.items.contains_key(*item))
     }
 
-    /// Items that need a seal, because neither their address nor a part names their primary.
+    /// Rows and blobs that belong to one primary alone. Their addresses do not name that primary, so a footprint that
+    /// lists any of them needs a seal.
     pub(crate) fn sealed_items(&self) -> impl Iterator<Item = (&ItemAddress, &Entry)> {
         self.items.iter().filter(|(address, _)| {
             address.part.is_none() && matches!(address.site, Site::Row { .. } | Site::Blob { .. })

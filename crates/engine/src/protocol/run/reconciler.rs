@@ -264,7 +264,8 @@ impl<'e> Reconciler<'e> {
                             });
                             continue;
                         }
-                        // The pass that asked for this child goes on, or fails as well.
+                        // The lower pass that asked for this child either continues without it or fails with its
+                        // failure.
                         Err(failure) => match stage.child_ended(item, Err(failure)) {
                             Ok(()) => continue,
                             failed => failed,
@@ -273,7 +274,7 @@ impl<'e> Reconciler<'e> {
                 }
                 Ok(Step::Ended(end)) if above.is_empty() => return Ok(end),
                 Ok(Step::Ended(RoundOutcome::Ended(Commit::Closed))) => Ok(()),
-                // The stage was taken before the step and is `Fresh` again, so the nested pass begins another round.
+                // The nested pass begins another round: `take` has left `Fresh` as its stage.
                 Ok(Step::Ended(RoundOutcome::Ended(_) | RoundOutcome::Obstructed)) => continue,
                 Ok(Step::Ended(RoundOutcome::Refused(failure))) | Err(failure) => Err(failure),
             };

@@ -7,9 +7,9 @@
 //!           Holders ──▶ the round begins anew
 //! ```
 //!
-//! The round of a nested pass begins at `Fresh`. A round of the run's own pass begins at `Seen`, because the run
-//! observes before it opens the stack (`Reconciler::settle`). A round ends at `Seen` if nothing is to do, if items must
-//! be looked at first, or if a race is lost.
+//! The round of a nested pass begins at `Fresh`. A round of the run's own pass begins at `Seen`, because the run reads
+//! the footprint, the items and the primary before it starts the round (`Reconciler::settle`). A round ends at `Seen`
+//! if there is nothing to do, if some items must be read first, or if another writer won a race.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
@@ -25,15 +25,15 @@ use crate::protocol::steps::Plan;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ETag, ItemAddress};
 
-/// Where a pass is in its round. Each stage has what the next one needs, and nothing else.
+/// The stage that a pass has reached in its round, with the data that the next stage needs.
 #[derive(Default)]
 pub(crate) enum Stage<'r> {
     #[default]
     Fresh,
     Seen(Seen<'r>),
-    /// Passes over holders of wanted keys run. Nothing is announced.
+    /// Passes over the holders of wanted keys are running. This pass has announced nothing.
     Holders(Children),
-    /// The plan is carried out, and passes over followers run. The announcement is open.
+    /// The plan has been carried out, and passes over the followers are running. The announcement of this pass is open.
     Applied(Box<Applied<'r>>, Children),
 }
 
@@ -139,7 +139,7 @@ impl Children {
         let Err(failure) = ended else { return Ok(()) };
         match (self.role, Ring::leaves_nothing_undone(&failure)) {
             _ if failure.class != FailureClass::Permanent => return Err(failure),
-            // No other job would follow what the ring wrote on its first entity.
+            // No other job would update the followers of what the ring wrote on its first entity.
             (Role::Frees, true) => return Err(failure),
             // The holder's own job reports this failure.
             (Role::Frees, false) => {}
