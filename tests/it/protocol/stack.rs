@@ -140,7 +140,7 @@ async fn a_holder_is_brought_in_step_before_the_announcement_and_then_the_round_
     assert_eq!(next_write, Some(&format!("write {own}")), "{requests:?}");
 }
 
-/// Each of three primaries wants a key that another primary has to give up first: employee 3 wants the e-mail address of
+/// Two primaries want keys that others have to give up first: employee 3 wants the e-mail address of
 /// employee 1, and employee 1 wants the e-mail address of employee 2 and the name of a card that no longer exists.
 #[tokio::test]
 async fn neither_a_pass_over_a_holder_nor_one_above_it_frees_the_key_of_another() {
