@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rusqlite::ErrorCode;
 
 use evenkeel_model::entity::EntityError;
+use evenkeel_storage::check::Objection;
 use evenkeel_storage::error::Cause;
 use evenkeel_storage::{ErrorClass, Missing, StoreError, Subject};
 
@@ -136,6 +137,15 @@ impl Fault {
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         Self::sqlite(&Arc::new(error))
+    }
+}
+
+impl From<Objection> for Fault {
+    fn from(objection: Objection) -> Self {
+        Self {
+            index: objection.index,
+            ..Self::new(objection.class, objection.why.to_string())
+        }
     }
 }
 

@@ -6,13 +6,11 @@ use rusqlite::{Connection, ToSql};
 
 use evenkeel_model::{EntityKey, Filter, Row, limits};
 use evenkeel_storage::range::{self, KeyBounds, ScanRange};
-use evenkeel_storage::{Continuation, Page, Query};
+use evenkeel_storage::{Continuation, Page, Query, check};
 
 use super::entities;
 use super::fault::Fault;
 
-/// Most comparisons of one filter (Azure, "querying tables and entities": 15).
-const COMPARISONS: usize = 15;
 /// Most rows that one page reads. A page of the service ends after 5 s of work; this has the same
 /// effect.
 const SCANNED_ROWS: usize = 20_000;
@@ -21,19 +19,8 @@ const PAGE_BYTES: usize = 4_194_304;
 
 /// Returns how many rows the page may have.
 pub(super) fn check(query: &Query) -> Result<usize, Fault> {
+    check::query(query).map_err(|error| Fault::permanent(error.to_string()))?;
     let top = query.top.unwrap_or(limits::PAGE_ROWS);
-    if !(1..=limits::PAGE_ROWS).contains(&top) {
-        return Err(Fault::permanent(format!(
-            "a page of {top} rows was requested; 1 to {} are allowed",
-            limits::PAGE_ROWS
-        )));
-    }
-    let comparisons = query.filter.as_ref().map_or(0, range::comparisons);
-    if comparisons > COMPARISONS {
-        return Err(Fault::permanent(format!(
-            "the filter has {comparisons} comparisons; at most {COMPARISONS} are allowed"
-        )));
-    }
     usize::try_from(top).map_err(|_| Fault::permanent("page does not fit in memory"))
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::error::Cause;
-use crate::{ErrorClass, Query, TableOperation};
+use crate::{ErrorClass, Query, TableOperation, range};
 use evenkeel_model::entity::EntityError;
-use evenkeel_model::{Filter, Key, limits};
+use evenkeel_model::{Key, limits};
 
 /// Upper bound of the bytes around one operation in the body of a transaction: headers of the part, the request line with the endpoint, and
 /// headers of the request. The exact number depends on the name of the endpoint.
@@ -88,19 +88,9 @@ pub fn query(query: &Query) -> Result<(), QueryError> {
     {
         return Err(QueryError::Top(top));
     }
-    match query.filter.as_ref().map_or(0, comparisons) {
+    match query.filter.as_ref().map_or(0, range::comparisons) {
         many if many > COMPARISONS => Err(QueryError::Comparisons(many)),
         _ => Ok(()),
-    }
-}
-
-fn comparisons(filter: &Filter) -> usize {
-    match filter {
-        Filter::Compare { .. } => 1,
-        Filter::And(left, right) | Filter::Or(left, right) => {
-            comparisons(left) + comparisons(right)
-        }
-        Filter::Not(inner) => comparisons(inner),
     }
 }
 

@@ -57,16 +57,20 @@ impl RowSizes {
         sizes.insert(table.clone(), bytes);
     }
 
+    /// Whether the rows of a table are small. `None` if none was read yet.
     pub(crate) fn are_small(&self, table: &TableRef) -> Option<bool> {
-        let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = sizes.contains_key(table);
-        drop(sizes);
-        is_known.then(|| self.expected(table, 0).is_none())
+        self.learned(table).map(|bytes| needed(bytes).is_none())
     }
 
     /// Bytes to reserve before a row is read, from a share of this size; `None` if the rows of the table are small.
     fn expected(&self, table: &TableRef, share: u64) -> Option<u64> {
-        let expected = self
+        self.learned(table)
+            .map_or(Some(share / CONCURRENT_UNKNOWN), needed)
+    }
+
+    /// The size that the rows of a table are expected to have; `None` if none was read yet.
+    fn learned(&self, table: &TableRef) -> Option<u64> {
+        let bytes = self
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -77,9 +81,7 @@ impl RowSizes {
             clippy::cast_sign_loss,
             reason = "sizes are positive, and no machine has 2^53 bytes"
         )]
-        expected.map_or(Some(share / CONCURRENT_UNKNOWN), |bytes| {
-            needed(bytes as u64)
-        })
+        bytes.map(|bytes| bytes as u64)
     }
 }
 

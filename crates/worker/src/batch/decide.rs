@@ -211,10 +211,10 @@ impl BatchDecision {
         let may_turn =
             worst != Some(Attempt::Counts) && !matches!(self.run_limit, RunLimit::Exhausted(_));
         if ended > 0 || (not_started && self.started > 0 && may_turn) {
-            let delay = match ended {
-                _ if not_started => Duration::ZERO,
-                0 => delay,
-                _ => delay.min(self.first_wait),
+            let delay = if not_started {
+                Duration::ZERO
+            } else {
+                delay.min(self.first_wait)
             };
             let jobs_per_delivery = self
                 .run_limit
