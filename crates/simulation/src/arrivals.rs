@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use evenkeel_model::EntityKey;
 
-/// The write times of primaries whose job has not ended, and the durations of the other primaries.
+/// For primaries whose job has not ended, the time of the write. For the others, the time from the write to the end of
+/// the job.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Mutex<(BTreeMap<EntityKey, Duration>, Vec<Duration>)>);
 
@@ -26,7 +27,8 @@ impl Arrivals {
         }
     }
 
-    /// A percentile over the middle half of the primaries, so that the start of the workers does not count.
+    /// Returns a percentile over the middle half of the primaries. The first and the last quarter are left out, because
+    /// workers start and stop then.
     pub(super) fn percentile(&self, of_a_hundred: usize) -> Option<Duration> {
         let found = &self.0.lock().unwrap_or_else(PoisonError::into_inner).1;
         let mut middle = found.get(found.len() / 4..found.len() * 3 / 4)?.to_vec();

@@ -1,5 +1,5 @@
-//! Batch jobs of clients, in every third seed. The lists of these jobs contain existing keys, absent keys, duplicates
-//! and invalid keys.
+//! Batch jobs, which clients send in every third seed. The list of a batch contains existing keys, absent keys,
+//! duplicates and invalid keys.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use evenkeel_model::EntityKey;
 
 /// Number of the random sequence for batches.
 const PART: u64 = 80;
-/// The versions that batches put begin after this number, which is above the versions of the ordinary steps of a
-/// script. Stories and notes also have versions above this number.
+/// Batches put entities with versions above this number. The ordinary steps of a script use versions below it.
 const VERSIONS: i64 = 500_000;
 const OTHERS: usize = 16;
 const IMPOSSIBLE: [&str; 3] = ["a/b", "1#2", "?"];
@@ -32,10 +31,10 @@ const MISTAKES: [&str; 4] = [
 #[derive(Debug, Clone)]
 pub(super) struct BatchMessage {
     op: &'static str,
-    /// The mode of a put; unused for other operations.
+    /// `replace` or `merge`, used only by puts.
     mode: &'static str,
     condition: Option<ConditionKind>,
-    /// Used by syncs alone.
+    /// Used only by syncs.
     thorough: bool,
     by_row_keys: bool,
     items: Vec<ListedItem>,
@@ -119,7 +118,7 @@ impl BatchMessage {
         })
     }
 
-    /// The versions that this batch puts. The flag is true if the put replaces all existing properties.
+    /// Returns the versions that this batch puts. The flag is true if the put replaces all existing properties.
     pub(super) fn versions(&self) -> impl Iterator<Item = (i64, bool)> {
         self.items
             .iter()
@@ -127,8 +126,8 @@ impl BatchMessage {
     }
 }
 
-/// The batches of a seed, in step groups after the existing ones. `entity` returns the content of an employee at a
-/// version. Its flag is true for an employee in `keys`, and false for one that only batches use.
+/// Returns the steps that send the batches of a seed, in new step groups after the first `step_groups`. `entity`
+/// returns the content of an employee at a version. The flag of `entity` is false for employees that only batches use.
 pub(super) fn steps(
     seed: u64,
     fault_plan: &FaultPlan,
@@ -174,7 +173,8 @@ fn batch(
     let size = *draw.of(&[2, 3, 5, 8, 13, 20]);
     let mut places: Vec<usize> = Vec::new();
     while places.len() < size.min(all.len()) {
-        // An employee in the script's own list, which has other jobs as well, is chosen more often.
+        // The first `known` employees also have other jobs. These employees are chosen more often, so that the jobs
+        // meet.
         let place = if draw.happens(0.4) {
             draw.below(known)
         } else {

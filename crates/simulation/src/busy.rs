@@ -1,12 +1,13 @@
-//! How long a worker may stop calling a queue that answered "busy". Only during this hold may the worker lose leases.
+//! How long a worker stops calling a queue that has answered "busy". Meanwhile the worker cannot renew leases, so a
+//! lost lease is not a violation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Half of the first hold, including jitter. Each further answer "busy" doubles the hold.
+/// Half of the first pause, including jitter. Each further answer "busy" doubles the pause.
 const SHORTEST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(20);
-/// If the queue has not answered "busy" for this long, the next hold is again the shortest.
+/// If the queue has not answered "busy" for this long, the next pause is again the shortest.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 const AFTERWARDS: Duration = Duration::from_secs(5);
 

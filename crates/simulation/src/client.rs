@@ -1,7 +1,7 @@
 //! The client writes, deletes and recreates entities, and sends every kind of message.
 //!
-//! Its script is derived from the seed in advance, so that a shorter script can be tried if a run fails. The client
-//! keeps its part of the contract: it sends a message after every change that it makes itself.
+//! Its script is derived from the seed in advance, so that a failing run can be repeated with a shorter script. The
+//! client keeps its part of the contract: it sends a message after every change that it makes itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ const RECREATED: i64 = 1_000_000;
 #[derive(Debug, Clone)]
 pub(super) struct ClientStep {
     pub(super) at: Duration,
-    /// The group of a step. A change by the client and the messages that follow it have the same group.
+    /// A change by the client and the messages that follow it have the same group.
     pub(super) step_group: usize,
     pub(super) action: ClientAction,
     pub(super) posting: MessageOptions,
@@ -244,8 +244,8 @@ pub(super) struct SimulatedClient {
     pub(super) shared_state: Arc<SharedState>,
     pub(super) account: Account,
     abroad: Option<Account>,
-    /// Messages are sent one at a time, because the client announces the expectation of a message before it sends the
-    /// message.
+    /// Messages are sent one at a time, because the client announces the expectation of each message just before it
+    /// sends the message.
     sending: Mutex<()>,
 }
 

@@ -51,7 +51,7 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
         true => &ODD_EMAILS,
         false => &EMAILS,
     };
-    // A kind of action is frequent in some seeds and absent in others.
+    // Each kind of action is frequent in some seeds and absent in others.
     let mut weights: Vec<f64> = (0..8)
         .map(|_| {
             if draw.happens(0.25) {
@@ -84,7 +84,7 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
         } else {
             ""
         };
-        // An employee that may be a manager is synced when the department is created or deleted.
+        // Only employees in `keys` may be managers, because `departments` sends syncs for no others.
         let manager = known && draw.happens(0.4);
         Properties {
             version,
@@ -113,8 +113,8 @@ pub(super) fn employees(seed: u64) -> Vec<EntityKey> {
     keys(seed, 1 + Draw(&rng(seed, 2)).below(4))
 }
 
-/// Random employees, about this many. Some seeds have more employees, and some have keys that look alike or must be
-/// escaped.
+/// Returns the employees of a seed: usually `few`, and 6 to 15 in some seeds. In some seeds, the keys look alike or
+/// must be escaped.
 fn keys(seed: u64, few: usize) -> Vec<EntityKey> {
     let rng = rng(seed, 15);
     let draw = Draw(&rng);

@@ -1,8 +1,8 @@
-//! The content of primaries, computed without the program, from the names and values that clients and jobs wrote, in
-//! whichever row, blob or key they are stored.
+//! The content of primaries: the names and values that clients and jobs wrote. It is computed without the program's own
+//! code. The same content in another row, blob or key compares as equal.
 //!
-//! The content excludes evenkeel's own properties, and the properties that teams and leads set, because other modules
-//! compute and check those. A large value is represented by its hash, whether a row or a blob contains it.
+//! The content excludes evenkeel's own properties and the properties that teams and leads set, because other modules
+//! check these. A large value is replaced by its hash, so that it does not matter whether a row or a blob contains it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn counted(name: &str, value: &EdmValue) -> EdmValue {
     EdmValue::from(hash.unwrap_or_else(|| hex::encode(Sha256::digest(text))))
 }
 
-/// The first row of a wide entity lists the tokens of the other rows. Returns these tokens.
+/// Returns the tokens of the further rows of a wide entity. The first row lists these tokens.
 pub(super) fn further_rows(first: &Entity) -> Vec<String> {
     first
         .text("ek_rows")
@@ -58,7 +58,7 @@ pub(super) fn further_rows(first: &Entity) -> Vec<String> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PutContent {
-    /// Whether the put removes all other properties.
+    /// Whether the put removes the properties that it does not name.
     replaces: bool,
     says: Properties,
 }

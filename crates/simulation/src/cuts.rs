@@ -1,17 +1,17 @@
-//! Scripts. A script is a seed, and moments from which on random numbers come from other seeds.
+//! Scripts. A script is a seed with cuts. From the time of a cut, the random numbers of the run come from another seed.
 //!
 //! ```text
 //!   seed 17 ──────────────┐ 12.345 s: seed 4 ──────┐ 61.020 s: seed 9 ───────▶
 //!   the run of the seed   │ other faults, waits, orders, clients   │ once more
 //! ```
 //!
-//! Before a cut, a run equals the run of the script without this cut, operation for operation. After the cut, every random number comes from
-//! the other seed: the fault of each operation, how long the operation takes, when workers are started again, the panics and the jitter of
-//! the program itself, and the outages that begin later.
+//! Before a cut, the run is the same as without the cut, operation for operation. After the cut, every random number comes from the other
+//! seed. This changes the fault and the duration of each operation, the restarts and panics of workers, the jitter of the program itself,
+//! and the outages that begin later.
 //!
-//! Some cuts have further effects. A few kinds of faults are frequent for some seconds, or all rates are those of the other seed, or the
-//! client does the rest of its script earlier. After most cuts, clients and faults end soon, before later jobs repair the damage. The world
-//! (catalog, settings, entities, workers) remains that of the first seed.
+//! Some cuts have further effects: a few kinds of faults are frequent for some seconds, all fault rates come from the other seed, or the
+//! client sends its remaining steps earlier. After most cuts, clients and faults end soon, so that no later jobs repair the damage. The
+//! catalog, the settings, the entities and the number of workers remain those of the first seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -46,7 +46,7 @@ const SPELLS: [FaultKind; 10] = [
 ];
 /// Time from a cut to the end of clients and faults, in seconds.
 const ENDS: Range<f64> = 0.5..120.0;
-/// Maximum delay after a cut of the client's steps that the cut moves to an earlier time, in seconds.
+/// Time from a cut to the steps of the client that the cut moves to an earlier time, in seconds.
 const SOON: Range<f64> = 0.001..60.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -243,7 +243,8 @@ pub(super) fn cut_steps(steps: &mut Vec<ClientStep>, cut: Cut) {
             .filter(|step| step.at < cut.at)
             .map(|step| step.step_group)
             .collect();
-        // If a change was made before the cut, the messages that follow it are sent, however late.
+        // If a step group began before the cut, the rest of the group is kept. Otherwise no message would follow the
+        // change of the client.
         steps.retain(|step| early.contains(&step.step_group) || !late.contains(&step.step_group));
     }
 }
@@ -281,8 +282,8 @@ fn advance_steps(steps: &mut Vec<ClientStep>, cut: Cut, draw: &Draw<'_>) {
     steps.sort_by_key(|step| step.at);
 }
 
-/// Whether an action must not be moved, because it depends on earlier actions: a write to an entity on which views set
-/// properties, or to the table of the present hour, which workers create.
+/// Whether an action must not be moved, because it depends on earlier actions. Such an action writes an entity on which
+/// views set properties, or a row of the table of the present hour. Workers create this table.
 fn is_fixed(action: &ClientAction) -> bool {
     match action {
         ClientAction::Write(table, _)
@@ -376,7 +377,7 @@ mod tests {
                         keeps_story: true,
                         ..RunRequest::default()
                     });
-                    // The first line describes the plan, which includes the time after the cut.
+                    // The first line is skipped. It prints the fault plan, which differs after the cut.
                     let until = format!("00:00:{at:02}");
                     report
                         .story

@@ -1,5 +1,6 @@
-//! An encrypted property, in one of four companies and in three of ten worlds of patterns. A value that a put brings
-//! must be stored encrypted, must decrypt to the same value, and must not be stored anywhere in plain text.
+//! Checks of an encrypted property, which a quarter of the seeds of `company` and 30 % of the seeds of `patterns` have.
+//! The value of a put must be stored encrypted, must decrypt to the same value, and must not be stored anywhere in
+//! plain text.
 
 use evenkeel_account::company::SSN;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use super::history::{SOURCE, TARGET, VERSION};
 use super::oracle::Tables;
 use evenkeel_account::company::table;
 
-/// Occurs in every plain value, and in nothing else.
+/// Every plain-text value of the property contains this word. Nothing else does.
 const CANARY: &str = "canary";
 const KEY_ID: &str = "k1";
 
@@ -55,7 +56,7 @@ pub(super) fn check(execution: &Execution<'_>) -> Result<(), String> {
     });
     told.map_or(Ok(()), |change| {
         Err(format!(
-            "an encrypted value is stored in plain text: {change:?}"
+            "a value that must be encrypted is stored in plain text: {change:?}"
         ))
     })
 }
@@ -91,13 +92,13 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
             Some(EdmValue::Int64(version)) => plain(*version),
             other => {
                 return Err(format!(
-                    "{home} has an encrypted value and version {other:?}"
+                    "{home} has an encrypted value, but its version {other:?} is not an Int64"
                 ));
             }
         };
         if opened.as_str() != Some(&expected) {
             return Err(format!(
-                "{home} decrypts to {opened:?}, but its job wrote {expected:?}"
+                "the encrypted value of {home} decrypts to {opened:?}, expected {expected:?}"
             ));
         }
     }
@@ -109,7 +110,8 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
 pub(super) struct SimulatedVault(AtomicU64);
 
 impl SimulatedVault {
-    /// Each owner has a pad, so that a key that is unwrapped for another owner is a different key.
+    /// A key is wrapped by XOR with a pad of its owner. So a key that is unwrapped for another owner is a different
+    /// key.
     fn pad(owner: &[u8]) -> [u8; 32] {
         Sha256::digest(owner).into()
     }

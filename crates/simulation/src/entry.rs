@@ -1,4 +1,4 @@
-//! The record of one message: its expectation, its deliveries and its runs.
+//! The ledger entry of one message, or of one job of a batch: the expectation, the deliveries and the runs.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use evenkeel_storage::Ttl;
 #[derive(Debug)]
 pub(super) struct LedgerEntry {
     pub(super) expectation: Expectation,
-    /// The keys in the batch's list, if this is one job of a batch.
+    /// The keys of this job in the list of its batch, or `None` if the message is not a batch.
     pub(super) listed: Option<ListedKeys>,
     pub(super) client_id: Option<Value>,
     pub(super) enqueued: Timestamp,
@@ -39,20 +39,21 @@ pub(super) struct LedgerEntry {
 pub(super) struct DeliveryRecord {
     pub(super) tick: u64,
     pub(super) caller: u32,
-    /// Number of attempts so far, including this one: runs that began and have no recorded end.
+    /// Number of attempts so far, including this one. An attempt is a run that began and whose end is not recorded.
     pub(super) attempts: u64,
-    /// Maximum number of attempts. A batch has more attempts, because the job that crashes the process has to be found.
+    /// Maximum number of attempts. A batch has more attempts than a single job. They are needed to find the job that
+    /// crashes the process.
     pub(super) most: u64,
     /// Whether this job of a batch runs in this delivery. After a run that never ended, only the first jobs of the
     /// batch run.
     pub(super) has_turn: bool,
-    /// Whether a run began, or the note in the message records one.
+    /// Whether a run began in this delivery, or the message records that a run began.
     pub(super) began: bool,
-    /// Whether the worker released the message and wrote off the delivery.
+    /// Whether the worker released the message, so that the delivery does not count as an attempt.
     pub(super) released: bool,
     /// Whether an observed event explains why this delivery counts as an attempt.
     pub(super) explained: bool,
-    /// Whether something other than a panic happened to the run, so that it may have left no trace.
+    /// Whether a fault other than a panic affected the run. The run may then not have been recorded as an attempt.
     pub(super) disturbed: bool,
 }
 
@@ -128,9 +129,9 @@ impl LedgerEntry {
         matches!(self.ttl, Ttl::After(_))
     }
 
-    /// Returns the delivery with this number, counted from 1, or the last delivery if the number is higher. Several
-    /// sync messages may share one run, which has the highest of their delivery numbers. This message may have fewer
-    /// deliveries.
+    /// Returns the delivery with this number, counted from 1, or the last delivery if the number is higher. The number
+    /// may be higher because several sync messages may share a run, whose number is the highest of their delivery
+    /// numbers.
     pub(super) fn delivery(&mut self, number: u32) -> Option<&mut DeliveryRecord> {
         let last = self.deliveries.len().checked_sub(1)?;
         self.deliveries
@@ -157,8 +158,8 @@ impl LedgerEntry {
         }
     }
 
-    /// Whether runs of this message may be shared by redelivered syncs. A shared run has the highest number of its
-    /// deliveries, so it may be this message's own run under any delivery.
+    /// Whether several messages may share a run of this job. A shared run has the highest delivery number of these
+    /// messages. So it may belong to any delivery of this message.
     pub(super) fn shares_runs(&self) -> bool {
         matches!(
             &self.expectation,
@@ -166,7 +167,7 @@ impl LedgerEntry {
         )
     }
 
-    /// Number of deliveries whose runs may have left no trace.
+    /// Number of deliveries whose runs may not have been recorded as attempts.
     pub(super) fn disturbed(&self) -> u32 {
         let ran = |delivery: &DeliveryRecord| delivery.began || self.shares_runs();
         u32::try_from(
@@ -198,9 +199,11 @@ impl LedgerEntry {
         }
     }
 
-    /// Whether at least `max` runs began, and each of them except the last is explained or disturbed. Runs of released
-    /// deliveries do not count. `late` counts as one more run: the request that poisoned the message arrived after its
-    /// sender had given up, so the worker may have written off the delivery.
+    /// Whether at least `max` runs began, and every run except the last is explained or disturbed. Released deliveries
+    /// do not count.
+    ///
+    /// `late` means that the request that poisoned the message arrived after its sender had given up. The worker may
+    /// then have released the last delivery, so one more run counts.
     pub(super) fn is_exhausted(&self, max: usize, late: bool) -> bool {
         let counted: Vec<&DeliveryRecord> = self
             .deliveries

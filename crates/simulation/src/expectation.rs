@@ -56,7 +56,7 @@ impl EntityJob {
     }
 }
 
-/// `PartitionKey` and `RowKey` as they occur in a list. They may be invalid as the keys of an entity.
+/// `PartitionKey` and `RowKey` as a batch lists them. They may be invalid as keys of an entity.
 pub(super) type ListedKeys = (String, String);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(super) enum Expectation {
     Job(EntityJob),
     Batch(Vec<(ListedKeys, Self)>),
     Whole(&'static str),
-    /// The message is invalid, and must be poisoned for this reason.
+    /// The message is invalid, and must be poisoned with this reason.
     Poison(&'static str),
     Recheck,
 }

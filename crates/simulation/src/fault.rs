@@ -9,9 +9,9 @@ pub enum FaultKind {
     AnswerLost,
     /// A request arrives up to 15 minutes after its sender gave up.
     LateArrival,
-    /// A request takes longer than a lease may last.
+    /// A request takes up to 90 seconds, which is longer than a lease.
     SlowRequest,
-    /// An answer takes longer than a lease may last.
+    /// An answer takes up to 90 seconds, which is longer than a lease.
     SlowAnswer,
     Throttling,
     RetryAfter,
@@ -24,8 +24,8 @@ pub enum FaultKind {
     ClockSkew,
     ClockJump,
     Panic,
-    /// For minutes, answers to Get Messages are lost or arrive too late, but the service hides the messages and counts
-    /// the deliveries.
+    /// For some minutes, answers of Get Messages are lost or arrive too late. The service still hides the messages and
+    /// counts the deliveries.
     PollAnswerLost,
     DeafOutage,
     Gateway,
@@ -45,7 +45,7 @@ pub enum FaultKind {
     /// For a while, the store permanently refuses every write of one row, alone or in a transaction with other rows.
     RefusedRow,
     TargetGone,
-    /// No worker runs for several hours, longer than the retries of a failing job last.
+    /// No worker runs for several hours, which is longer than a failing job is retried.
     Backlog,
     QueuesAhead,
     Away,
@@ -102,12 +102,12 @@ impl FaultKind {
 
     pub const fn occurs_in(self, world: World) -> bool {
         match self {
-            // Only the company has the rows and targets that these faults need.
+            // Only `company` has the rows that these faults need.
             Self::RefusedRow | Self::Changed | Self::RowSaved | Self::Forged => {
                 matches!(world, World::Company)
             }
             Self::TargetGone => matches!(world, World::Company | World::Releases),
-            // These faults need several accounts, or hosts that differ.
+            // These faults need several accounts.
             Self::Away | Self::HostCut => matches!(world, World::Releases),
             Self::HostSlow => matches!(world, World::Patterns | World::Releases),
             Self::Recreated => !matches!(world, World::Archives),
@@ -129,16 +129,16 @@ impl FaultKind {
             Self::ShownEarly => "duplicate delivery",
             Self::CrashBefore => "crash before an operation",
             Self::CrashAfter => "crash after an operation",
-            Self::CrashInFlight => "crash, its request arrives later",
+            Self::CrashInFlight => "crash while a request is in flight",
             Self::Sigterm => "SIGTERM",
             Self::ClockSkew => "clock skew",
             Self::ClockJump => "clock jump",
             Self::Panic => "panic of a run",
             Self::PollAnswerLost => "answers of Get Messages lost",
-            Self::DeafOutage => "outage that executes requests",
+            Self::DeafOutage => "outage that executes requests without answering",
             Self::Gateway => "503 after the operation",
             Self::Forbidden => "credentials refused",
-            Self::BeingDeleted => "name being deleted",
+            Self::BeingDeleted => "409 for a name that is being deleted",
             Self::BadRequest => "bad request",
             Self::TooLarge => "request too large",
             Self::Recreated => "entity recreated between two attempts",
@@ -149,7 +149,7 @@ impl FaultKind {
             Self::AlwaysPanics => "job that always panics",
             Self::RefusedRow => "row refused for a while",
             Self::TargetGone => "target deleted",
-            Self::Backlog => "backlog of hours",
+            Self::Backlog => "no worker for hours",
             Self::QueuesAhead => "clock of the queues ahead",
             Self::Away => "long account outage",
             Self::Changed => "entity changed between two attempts",

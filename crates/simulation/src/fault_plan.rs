@@ -19,7 +19,7 @@ use evenkeel_storage::{Rng, Service};
 const SKEW_SECONDS: f64 = 15.0 * 60.0;
 const BURST_SECONDS: f64 = 10.0 * 60.0;
 
-/// How long an account is away, in seconds.
+/// Duration of the outage of an account, in seconds.
 const AWAY: Range<f64> = 900.0..3.0 * 3_600.0;
 const AWAY_SHARE: f64 = 0.25;
 
@@ -48,7 +48,7 @@ pub(super) struct FaultPlan {
     pub(super) clocks: Vec<(Duration, usize, i64)>,
     pub(super) hazards: Hazards,
     pub(super) scenario: Option<Scenario>,
-    /// Whether late requests arrive as late as possible.
+    /// Whether half of the late requests arrive close to the latest possible time.
     pub(super) latest: bool,
     pub(super) slow: Option<(&'static str, f64)>,
     pub(super) slow_answers: Option<(&'static str, f64)>,
@@ -236,8 +236,8 @@ impl FaultPlan {
         abroad
     }
 
-    /// In some seeds, or if `always`, one of two accounts refuses everything for a long time. The storm lasts until
-    /// that account is back.
+    /// In some seeds, or if `always`, one of two accounts refuses everything for a long time. The storm lasts at least
+    /// until the end of this outage.
     pub(super) fn draw_away(&mut self, abroad: &mut Self, seed: u64, always: bool) {
         let rng = rng(seed, 18);
         let draw = Draw(&rng);
@@ -291,7 +291,8 @@ impl FaultPlan {
             .any(|rates| rates[fault as usize] > 0.0)
     }
 
-    /// Moves everything except the start to a later time. Until then no worker runs.
+    /// Moves the faults to a later time, because no worker runs during `wait`. Clock offsets that exist from the start
+    /// are not moved.
     pub(super) fn begin_after(&mut self, wait: Duration) {
         self.storm += wait;
         let spells = self.bursts.iter_mut().map(|burst| &mut burst.during);
@@ -388,8 +389,8 @@ fn rates(draw: &Draw<'_>) -> [f64; FaultKind::ALL.len()] {
     rates
 }
 
-/// In one of six seeds, 3 to 30 % of all writes arrive late, and the other faults are unchanged. A late write does harm
-/// only if little else was written after it was sent.
+/// In one of six seeds, 3 to 30 % of all writes arrive late, because a late write rarely does harm: only if little else
+/// was written after it was sent.
 fn delay(rates: &mut [f64; FaultKind::ALL.len()], draw: &Draw<'_>) {
     if draw.below(6) == 0 {
         rates[FaultKind::LateArrival as usize] = draw.magnitude(0.03, 0.3);
@@ -400,7 +401,10 @@ fn clocks(draw: &Draw<'_>, workers: usize, storm: Duration) -> Vec<(Duration, us
     if draw.happens(0.5) {
         return Vec::new();
     }
-    #[expect(clippy::cast_possible_truncation, reason = "minutes in seconds")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "at most 15 minutes, in seconds"
+    )]
     let off = || draw.0.between(-SKEW_SECONDS, SKEW_SECONDS) as i64;
     let mut clocks: Vec<_> = (0..workers)
         .map(|worker| (Duration::ZERO, worker, off()))
@@ -411,8 +415,8 @@ fn clocks(draw: &Draw<'_>, workers: usize, storm: Duration) -> Vec<(Duration, us
     clocks
 }
 
-/// Draws the settings that were added to the company's shape later. They have their own draws, so that the earlier
-/// draws of a seed are unchanged.
+/// Draws the settings of the company that were added later. They have their own random numbers, so that the other draws
+/// of a seed are unchanged.
 fn vary(shape: &mut Shape, draw: &Draw<'_>) {
     let [apart, last_writer, targets, encrypted] =
         [0.25, 0.15, 0.5, 0.25].map(|odds| draw.happens(odds));

@@ -1,4 +1,4 @@
-//! Runs without faults. Derived data must be correct as soon as the jobs are done.
+//! Checks of runs without faults: derived data must be correct as soon as the jobs are done, before any recheck.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ pub(super) fn ran(records: &RunRecords) -> bool {
     records.faults.total() == 0 && records.ledger.redelivered == 0
 }
 
-/// Removes large values without a pointer from the final state if a recheck names them. Another pass may have been
-/// about to write a pointer to such a value, so the value is deliberately left to the recheck.
+/// Removes a large value from the final state if no row points to it and a recheck names it. A worker does not delete
+/// such a value itself, because another pass may be about to write a pointer to it.
 pub(super) fn forget_spared<'a>(seen: &mut FinalState, rechecks: impl Iterator<Item = &'a str>) {
     let items = rechecks
         .filter_map(|text| Recheck::decode_all(text).ok())

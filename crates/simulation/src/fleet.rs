@@ -215,7 +215,8 @@ impl WorkerFleet {
         match (end, stop_requested) {
             // The worker could not create its queues, because a request was refused. The host starts the next worker.
             (WorkerEnd::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
-            // The worker's catalog is not the recorded one.
+            // A worker may refuse its catalog, unless its configuration and the recorded catalog were those of the last
+            // release when the worker started.
             (WorkerEnd::Stopped(Err(error)), _)
                 if error.chain().any(is_refusal)
                     && self.releases.as_ref().is_some_and(|releases| {
@@ -232,7 +233,7 @@ impl WorkerFleet {
                 let took = self.shared_state.elapsed().saturating_sub(stop_requested);
                 if took > self.fault_plan.settings.drain + DRAIN_GRACE {
                     self.shared_state
-                        .violated(format!("a shutdown took {took:?}"));
+                        .violated(format!("a shutdown took {took:?}, which is too long"));
                 }
             }
             (WorkerEnd::Crashed, _) => {}
@@ -248,8 +249,9 @@ impl WorkerFleet {
         if let Err(error) =
             Box::pin(self.works(&setup, (mode, release, None), &CancellationToken::new())).await
         {
-            self.shared_state
-                .violated(format!("the last worker failed: {error:#}"));
+            self.shared_state.violated(format!(
+                "a worker failed although no fault is active: {error:#}"
+            ));
         }
     }
 
@@ -388,8 +390,8 @@ impl WorkerFleet {
             CatalogOwner::default(),
         );
         loop {
-            // If this fails, the next pass tries again. In half of the passes the keeper acts like an operator, who
-            // queues drops whether or not they are due. So jobs of the same table meet more often.
+            // If this fails, the next pass tries again. In half of the passes the keeper queues drops whether or not
+            // they are due, as an operator may. So jobs of the same table run at the same time more often.
             let time = if rng.unit() < 0.5 {
                 TurnTime::Due
             } else {
@@ -435,9 +437,9 @@ pub(super) fn stores(
     stores.with_vault(Some(Arc::clone(&seen.vault) as _))
 }
 
-#[expect(clippy::expect_used, reason = "a constant, which every run uses")]
+#[expect(clippy::expect_used, reason = "the constant is a valid name")]
 fn sink_name() -> AccountName {
-    AccountName::new(SINK).expect("a name")
+    AccountName::new(SINK).expect("a valid name")
 }
 
 struct WatchedEngine {
@@ -524,16 +526,16 @@ impl Execute for WatchedEngine {
                 .shared_state
                 .always_panics(message, || self.rng.unit() < always)
         {
-            self.panic("as always", message);
+            self.panic("like each run of its message", message);
         }
         let panics =
             panics > 0.0 && self.rng.unit() < panics && self.shared_state.inject(FaultKind::Panic);
         if panics && self.rng.unit() < 0.5 {
-            self.panic("before it began", message);
+            self.panic("before it begins", message);
         }
         let result = self.inner.execute(work, delivery).await;
         if panics {
-            self.panic("after it had ended", message);
+            self.panic("after it has ended", message);
         }
         match &result {
             Ok(outcome) => {

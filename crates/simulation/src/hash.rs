@@ -1,4 +1,4 @@
-//! The hash of all events of a run. Equal seeds have equal hashes.
+//! The hash of all events of a run. Two runs of the same seed have the same hash.
 
 use evenkeel_account::Execution;
 use evenkeel_model::EntityKey;

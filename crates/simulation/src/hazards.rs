@@ -1,4 +1,4 @@
-//! Faults that last for a while, or that follow from other faults: their rates and times. This module does no I/O.
+//! The rates and times of faults that last for a while, or that follow from other faults. This module does no I/O.
 //!
 //! These faults have their own random numbers, so that the rest of a seed does not depend on them.
 
@@ -18,7 +18,7 @@ use evenkeel_storage::{ErrorClass, Rng};
 const LONGEST: f64 = 10.0 * 60.0;
 /// Maximum error of a service's clock, in seconds.
 const SERVICE_SKEW: f64 = 90.0;
-/// A first attempt is refused this much more rarely than a repeated one.
+/// Rate of refused first attempts, as a fraction of the rate of refused repetitions.
 pub(super) const FIRST_ATTEMPT: f64 = 0.01;
 /// How long a name that is being deleted stays unavailable (Azure: at least 40 s).
 const BEING_DELETED: Duration = Duration::from_secs(40);
@@ -126,7 +126,7 @@ impl Hazards {
         });
         outages.extend(deaf);
         let off = |rng: &dyn Rng| {
-            #[expect(clippy::cast_possible_truncation, reason = "seconds")]
+            #[expect(clippy::cast_possible_truncation, reason = "at most 90 seconds")]
             let seconds = rng.between(-SERVICE_SKEW, SERVICE_SKEW) as i64;
             seconds
         };
@@ -141,7 +141,7 @@ impl Hazards {
             let (one, other) = (off(draw.0), off(draw.0));
             (one.min(other), one.max(other))
         });
-        // These offsets are drawn from a separate random sequence, so that the other draws of a seed stay as they were.
+        // These offsets have their own random numbers, so that the other draws of a seed are unchanged.
         let others = self::rng(seed, 17);
         let ahead = Draw(&others).happens(0.12).then(|| {
             let (one, other) = (off(&others), off(&others));

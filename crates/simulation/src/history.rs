@@ -1,5 +1,5 @@
-//! The history of the primaries: their content and the job that wrote it, derived from the observed changes. `warrant`
-//! judges each operation when it happens.
+//! The history of the primaries: their content and the job that wrote it. It is derived from the observed changes.
+//! `warrant` judges each change by this history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct History {
     /// For each entity, the ticks at which it appeared in, or disappeared from, its table and its archive.
     places: BTreeMap<EntityKey, Vec<(u64, [bool; 2])>>,
     job_writes: BTreeMap<String, Vec<JobWrite>>,
-    /// Messages whose jobs have copied an entity to another place and deleted the original.
+    /// Messages whose jobs have copied an entity to another table or key and deleted the original.
     moved_away: BTreeSet<String>,
     /// For each unique key (an e-mail address, or the manager of a department), all primaries that have ever wanted it.
     wanted: BTreeMap<(String, String), BTreeSet<EntityKey>>,
@@ -38,7 +38,7 @@ pub(super) struct History {
     /// For each staged blob, by name, the messages whose runs may have deleted it.
     unstaged: BTreeMap<String, BTreeSet<String>>,
     deleted: BTreeMap<Address, u64>,
-    /// The history of the `archives` world, which is used in place of all the other fields.
+    /// The history of the `archives` world. If it is set, the other fields are not used.
     pub(super) archives: Option<Box<ArchiveHistory>>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct KnownPrimary {
     present_at: u64,
     /// The earlier contents of the primary, each with the tick until which it was valid.
     past: Vec<(u64, Content)>,
-    /// Whether this row has the only copy of its content, because a job has copied the content here and deleted the
+    /// Whether this row is the only copy of its content, because a job has copied the content here and deleted the
     /// original.
     pub(super) only: bool,
     /// Whether any job has deleted the original while this row had the same content.
@@ -95,8 +95,8 @@ impl KnownPrimary {
         }
     }
 
-    /// When a client last merged into the content that a job wrote. `event` is the new write, whose stamp names the
-    /// message `by`.
+    /// Returns when a client last merged a property into the content that a job wrote. `event` is a new write, and `by`
+    /// is the message that its stamp names.
     fn merged_at(&self, event: &Event<'_>, by: Option<&str>) -> Option<Timestamp> {
         let (_, content) = event.row.as_ref()?;
         if !self.present || by.is_none() || self.by.as_deref() != by {
@@ -219,7 +219,7 @@ impl History {
             let row =
                 row.filter(|row| row.get("ek_row").and_then(EdmValue::as_str) == Some(&token));
             content.extend(content::own(row.ok_or_else(|| {
-                format!("{table}{key} was written, but its row {number} belongs to another version")
+                format!("{table}{key} was written, but its row {number} is missing or has another version")
             })?));
         }
         Ok(Arc::new(content))
@@ -289,7 +289,7 @@ impl History {
         Ok(())
     }
 
-    /// The entity that was archived last, and exists only in the archive.
+    /// Returns the entity that was archived last, of all entities that exist only in the archive.
     pub(super) fn archived(&self) -> Option<EntityKey> {
         let archived = self
             .places
@@ -301,13 +301,14 @@ impl History {
         archived.max().map(|(_, key)| key.clone())
     }
 
-    /// Whether three successive reads in this period can miss an entity. They read the table, the archive, and the
-    /// table again.
+    /// Whether a reader can miss an entity between two ticks. The reader reads the table, the archive, and the table
+    /// again.
     pub(super) fn may_be_missed(&self, key: &EntityKey, after: u64, until: u64) -> bool {
         may_be_missed(after, until, |tick| self.places_at(key, tick))
     }
 
-    /// Whether three successive reads can miss an entity. They read one key, the other key, and the first key again.
+    /// Whether a reader can miss an entity between two ticks. The reader reads the first key, the second key, and the
+    /// first key again.
     pub(super) fn may_be_missed_between(
         &self,
         (from, to): (&EntityKey, &EntityKey),
@@ -359,7 +360,7 @@ impl History {
         }
     }
 
-    /// Records that a job has deleted its source. The row that the job wrote is then the only copy of that content.
+    /// Records that a job has deleted its source. The copy that the job wrote is then the only copy of that content.
     pub(super) fn record_source_deleted(
         &mut self,
         message: &str,
@@ -422,7 +423,8 @@ impl History {
         self.moved_away.contains(message)
     }
 
-    /// Whether a job has written this content to this place since a tick. A later merge by a client is disregarded.
+    /// Whether a job has written this content to this row after a tick. A note that a client merged later is
+    /// disregarded.
     pub(super) fn has_written(
         &self,
         by: &str,
@@ -527,13 +529,13 @@ impl History {
     }
 }
 
-/// Whether three reads can miss an entity that exists in one of two places at each tick. The first and the third read
-/// are of the first place.
+/// Whether three reads can miss an entity between two ticks. `at` returns whether the entity exists in the first place
+/// and in the second place. The first and the third read are of the first place.
 fn may_be_missed(after: u64, until: u64, at: impl Fn(u64) -> [bool; 2]) -> bool {
     let mut missed = 0;
     for tick in after + 1..=until {
         let [first, second] = at(tick);
-        // Several reads may happen at the same tick, because nothing changes between them.
+        // Nothing changes within a tick, so several of the reads may happen at the same tick.
         for look in 0..3 {
             let there = if look == 1 { second } else { first };
             if missed == look && !there {
@@ -602,7 +604,7 @@ mod tests {
             ([false, false], [true, false], [false, true], [true, true]);
         assert!(missed(&[]) && missed(&[(5, source), (15, gone)]) && missed(&[(15, source)]));
         for there in [source, archive, both] {
-            assert!(!missed(&[(5, there)]), "it existed all the time: {there:?}");
+            assert!(!missed(&[(5, there)]), "it never moved: {there:?}");
             assert!(
                 !missed(&[(5, there), (10, gone), (11, there)]),
                 "it came back before the first read"
@@ -610,11 +612,11 @@ mod tests {
         }
         assert!(
             !missed(&[(5, source), (13, both), (15, archive)]),
-            "into the archive"
+            "into the archive: the second read finds it"
         );
         assert!(
             !missed(&[(5, archive), (13, both), (15, source)]),
-            "out of it: the third read finds it"
+            "out of the archive: the third read finds it"
         );
         assert!(
             missed(&[
@@ -624,7 +626,7 @@ mod tests {
                 (15, both),
                 (16, archive)
             ]),
-            "out of it and back"
+            "out of the archive and back"
         );
     }
 }

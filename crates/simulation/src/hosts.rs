@@ -1,5 +1,5 @@
-//! Faults of a single host: a partition that it cannot reach, or slow storage. Slow answers to requests for claims
-//! concern all hosts.
+//! Faults of a single host: a partition that it cannot reach, or slow storage. One kind of fault here affects all
+//! hosts: slow answers from the table of claims.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) enum HostTrouble {
 }
 
 impl HostSpell {
-    /// In this period the storage of a host is slow, by at least this many seconds.
+    /// Makes the storage of a host slow in this period. Each request takes at least `least` seconds.
     pub(super) fn slow(during: Range<Duration>, slot: usize, least: f64, draw: &Draw<'_>) -> Self {
         let most = (least * draw.magnitude(1.5, 10.0)).min(SLOWEST);
         Self {

@@ -39,7 +39,7 @@ pub(super) struct FaultInjector {
     rng: CutChance,
     life: Arc<WorkerLife>,
     wait_until: Mutex<BTreeMap<FaultScope, Duration>>,
-    /// Operation and subject of the requests whose last attempt failed. The next equal request is most likely another
+    /// Operation and resource of the requests whose last attempt failed. The next equal request is most likely another
     /// attempt.
     failed: Mutex<BTreeSet<(&'static str, String)>>,
     /// Employees whose delete request was lost, and who were then changed. The next attempt to delete them is not lost.
@@ -118,7 +118,7 @@ impl FaultInjector {
         injects
     }
 
-    /// The fault to inject if the service or the partition refuses every request at present.
+    /// Returns the fault to inject if the service, the partition or the queue refuses every request at present.
     fn refused(&self, operation: &OperationInfo) -> Option<FaultDecision> {
         let now = self.shared_state.elapsed();
         let service = operation.what.service();
@@ -214,8 +214,7 @@ impl FaultInjector {
             })
     }
 
-    /// Loses the answer if this is a period in which answers to Get Messages do not arrive, or in which a gateway
-    /// answers with 503.
+    /// Returns a fault in two kinds of periods: answers of Get Messages are lost, or a gateway answers with 503.
     fn lost_poll(&self, operation: &OperationInfo, now: Duration) -> Option<FaultDecision> {
         let hazards = &self.fault_plan.hazards;
         let lost_polls = hazards
@@ -232,8 +231,8 @@ impl FaultInjector {
             });
         }
         let gateway = hazards.gateways.iter().any(|during| during.contains(&now));
-        // After a 503 that is not from the service, the outcome of a write is unknown. For a read, the effect is the
-        // same as that of a busy service.
+        // A 503 of a gateway leaves the outcome of a write unknown. For a read, it has the same effect as a 503 of the
+        // service.
         let verdict = if operation.writes {
             FaultDecision::LoseAnswer
         } else {
@@ -243,7 +242,7 @@ impl FaultInjector {
             .then_some(verdict)
     }
 
-    /// A permanent refusal of this request. `repeated` means that the previous attempt failed.
+    /// Returns a refusal of this request, such as 403 or 413. `repeated` means that the previous attempt failed.
     fn refusal(&self, operation: &OperationInfo, repeated: bool) -> Option<FaultDecision> {
         let refusal = REFUSALS.into_iter().find(|(fault, _)| {
             let rate = self.rate(*fault) * if repeated { 1.0 } else { FIRST_ATTEMPT };
@@ -503,7 +502,7 @@ impl OutageKind {
     }
 }
 
-/// Injects no faults, but a delay before each operation.
+/// Delays each operation a little, and injects no faults.
 pub(super) struct FaultlessDelays(pub(super) CutChance);
 
 #[async_trait]

@@ -1,4 +1,5 @@
-//! The derived items in rows and blobs, and the items that footprints list, read by a second, simple implementation.
+//! Reads derived items from rows and blobs, and the lists of items from footprints. This is a second, simple
+//! implementation, which does not use the program's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,14 +19,14 @@ pub(super) type Address = (String, EntityKey);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ItemPlace {
     Row(String, EntityKey),
-    /// A blob: the container, under the name that [`located`] returns, and the name of the blob.
+    /// The container, named as by [`located`], and the name of the blob.
     Blob(String, String),
     File(String, String),
     Document(String, String),
 }
 
-/// An item: its place, and its part of what is stored there, as JSON. The part is empty if the item is everything that
-/// is stored there.
+/// An item: the row, blob, file or document that contains it, and its part of that as JSON. If the item is all of it,
+/// the part is empty.
 pub(super) type Item = (ItemPlace, String);
 
 type ListedItem = (
@@ -56,12 +57,13 @@ impl fmt::Display for ItemPlace {
 pub(super) struct HeldItem {
     pub(super) item: Item,
     pub(super) owner: Address,
-    /// The content of the item. Empty for a member, whose content is in its address.
+    /// The properties of the item. Empty for a member of a list, because the part in `item` contains the member's
+    /// values.
     pub(super) says: Properties,
 }
 
-/// The primary of a footprint, given the footprint's key. No partition key of the simulation is so long that the
-/// footprint's key has a hash.
+/// Returns the primary of the footprint with this key. A long partition key would be replaced by a hash, but the
+/// simulation has only short keys.
 pub(super) fn primary_of(key: &EntityKey) -> Address {
     let (table, pk) = key.pk.as_str().split_once('~').unwrap_or_default();
     let key = EntityKey::new(pk, key.rk.as_str()).unwrap_or_else(|_| key.clone());
@@ -108,7 +110,7 @@ pub(super) fn member(texts: &[String]) -> String {
     serde_json::json!({"member": texts}).to_string()
 }
 
-/// The items that a row contains. A row that contradicts itself is an error.
+/// Returns the items that a row contains, or an error if the row is inconsistent.
 pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     let sets = sets(table, row)?;
     if row.text("ek_view").is_none() {
@@ -146,7 +148,7 @@ pub(super) fn held(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
 fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
     let wrong = || {
         format!(
-            "the properties that others set on {table}{} are inconsistent: {row:?}",
+            "the properties that views set on {table}{} are inconsistent: {row:?}",
             row.key
         )
     };
@@ -164,7 +166,7 @@ fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
         let names: Vec<String> =
             serde_json::from_value(owner["set"].clone()).map_err(|_| wrong())?;
         if owner["by_claim"] == true {
-            // The properties belong to a claim. The item is the claim, and not the properties on each entity.
+            // These properties come from a claim. The claim is the item, and the properties on each entity are not.
             continue;
         }
         let source = &owner["source"];
@@ -274,7 +276,7 @@ pub(super) fn members_of(
     held.collect()
 }
 
-/// The name that stands for the table in the primaries of a document archive with large values.
+/// Returns the name that stands for the table in the primaries of a document archive's large values.
 pub(super) fn filing(archive: &str) -> String {
     let capital = |word: &str| {
         word.chars()
@@ -290,7 +292,8 @@ pub(super) fn filing(archive: &str) -> String {
     )
 }
 
-/// The primary of a large value next to its document. The value has the name `pk/rk.json%values/…`.
+/// Returns the primary of a large value that is stored next to its document. The name of the value is
+/// `pk/rk.json%values/…`.
 pub(super) fn value_owner(archive: &str, name: &str) -> Option<Address> {
     let (document, _) = name.split_once(".json%values/")?;
     let (pk, rk) = document.split_once('/')?;
@@ -315,7 +318,7 @@ pub(super) enum BlobContent {
     Other,
 }
 
-/// The items that a blob contains. A blob that contradicts itself is an error.
+/// Returns the items that a blob contains, or an error if the blob is inconsistent.
 pub(super) fn content(place: &ItemPlace, blob: &Blob) -> Result<BlobContent, String> {
     let metadata = |name: &str| blob.properties.metadata.get(name);
     let wrong = || {

@@ -1,8 +1,8 @@
 //! The ledger of the queues. Every message that was put must be done or poisoned, no other message may exist, and each
 //! poison message must have a valid reason.
 //!
-//! A message is done if it was deleted after a run of it that began after its delivery, ended well, and had a visible
-//! effect.
+//! A message is done if it was deleted after a run that succeeded and had an observed effect. The run must have begun
+//! after the message was delivered.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct Author {
     pub(super) delivery: u32,
 }
 
-/// A request in flight on which a fault was injected.
+/// A write in flight, with the runs that may have sent it.
 #[derive(Debug, Clone)]
 pub(super) struct SentRequest {
     pub(super) authors: Vec<Author>,
@@ -44,7 +44,7 @@ pub(super) type DeliveryRef<'a> = (&'a str, &'a str, u32);
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// Entries by queue and id. Each job of a batch has its own entry.
+    /// Entries by queue and entry name. Each job of a batch has its own entry.
     messages: BTreeMap<(String, String), LedgerEntry>,
     lists: Lists,
     expected: VecDeque<(Expectation, Ttl)>,
@@ -76,7 +76,8 @@ impl Ledger {
         self.expected.push_back((expectation, ttl));
     }
 
-    /// The expectation for the job of a poison message, given the queue and the id in the poison message, and its body.
+    /// Returns what is expected of the job in a poison message. `queue`, `id` and `body` are fields of the poison
+    /// message.
     pub(super) fn expectation(&self, queue: &str, id: &str, body: &str) -> Option<Expectation> {
         let of = |entry: String| {
             self.messages
@@ -86,7 +87,7 @@ impl Ledger {
         if !self.lists.has(id) {
             return of(self.lists.poisoned(id, body).pop()?);
         }
-        // The batch failed as a whole. The poison message contains the keys that were left.
+        // The whole batch was poisoned. The body lists the jobs that had not ended.
         let jobs = listed(body)?.into_iter().filter_map(|keys| {
             Some((
                 keys.clone(),
@@ -96,7 +97,8 @@ impl Ledger {
         Some(Expectation::Batch(jobs.collect()))
     }
 
-    /// The name of the entry of a job: the message's id, or for a job of a batch the name of that job's own entry.
+    /// Returns the name of a job's entry. This is the id of the message, with the index of the job if the message is a
+    /// batch.
     pub(super) fn entry_of(&self, message: &str, key: Option<&EntityKey>) -> String {
         self.lists
             .entry_of(message, key.map(|key| (key.pk.as_str(), key.rk.as_str())))
@@ -250,7 +252,7 @@ impl Ledger {
             if known.listed.is_some() && known.gone {
                 if is_named {
                     return Err(format!(
-                        "message on {queue} names job {} again, which had ended: {text}",
+                        "a message on {queue} lists job {} again, which had ended: {text}",
                         entry.1
                     ));
                 }
@@ -273,7 +275,7 @@ impl Ledger {
         self.deleted(&entry.0, &entry.1, history)
     }
 
-    /// A recheck is put by a worker, or by the operator who requeues it.
+    /// Returns the expectation of a recheck that a worker has put, or that an operator has requeued.
     fn expected_rechecks(&mut self, listed: Option<&[ListedKeys]>) -> (Expectation, Ttl) {
         if let Some(listed) = listed {
             return (
@@ -292,8 +294,8 @@ impl Ledger {
         requeued.unwrap_or((Expectation::Recheck, Ttl::Never))
     }
 
-    /// A run of this message begins. Attempts are counted before the run: a message without attempts left must not run
-    /// again, and each run that panicked was an attempt.
+    /// Records that a run begins. A message without attempts left must not run again. Each run that panicked has used
+    /// up an attempt.
     pub(super) fn run_begins(
         &mut self,
         caller: u32,
@@ -304,7 +306,7 @@ impl Ledger {
             return Ok(());
         };
         entry.running.push(ActiveRun { caller, delivery });
-        // Each run that panicked has left a trace, unless something else happened to its delivery, too.
+        // Each panic has used up an attempt, unless another fault affected the same delivery.
         let most = entry
             .deliveries
             .last()
@@ -315,8 +317,8 @@ impl Ledger {
                 entry.panics
             ));
         }
-        // A sync may begin in the run of an earlier delivery that waits. It then has the number of a delivery that
-        // shares this run.
+        // A redelivered sync may share a run that waits for an earlier delivery. The turn of the earlier delivery then
+        // counts.
         let shared = entry.shares_runs()
             && entry
                 .deliveries
@@ -328,7 +330,7 @@ impl Ledger {
         delivery.began = true;
         match *delivery {
             DeliveryRecord { attempts, most, .. } if attempts > most => Err(format!(
-                "message {id} on {queue} runs in attempt {attempts}, which is too many"
+                "message {id} on {queue} runs in attempt {attempts}, expected at most {most}"
             )),
             DeliveryRecord {
                 attempts,
@@ -341,8 +343,8 @@ impl Ledger {
         }
     }
 
-    /// A run of this message ends. `dropped` means that it neither ended by itself nor timed out. Then something must
-    /// have happened to its lease or its worker.
+    /// Records that a run ends. `dropped` means that the run neither ended by itself nor timed out. A run may be
+    /// dropped only if something happened to its lease or its worker.
     pub(super) fn run_ends(
         &mut self,
         caller: u32,
@@ -369,10 +371,10 @@ impl Ledger {
                 .delivery(delivery)
                 .is_none_or(|delivery| delivery.explained)
         };
-        // A worker drops an expired message by its own clock, perhaps before the service removes the message.
+        // By the worker's clock, a message may expire before the service removes it. The worker then drops the run.
         if dropped && !entry.can_expire() && !explained {
             return Err(format!(
-                "the run of message {id} on {queue} was dropped without a reason"
+                "a run of message {id} on {queue} was dropped although no fault affected it"
             ));
         }
         Ok(())
@@ -390,7 +392,7 @@ impl Ledger {
             return;
         };
         let advanced = matches!(outcome, Outcome::Advanced { .. });
-        // A run that has lost its lease may still report progress of a job that another run has ended.
+        // A run that has lost its lease may still report progress, after another run has ended the job.
         if !(advanced
             && matches!(
                 entry.ended,
@@ -413,7 +415,8 @@ impl Ledger {
         }
     }
 
-    /// Something happened to a worker or its queue. This explains why the deliveries to this worker count as attempts.
+    /// Records that something happened to a worker or its queue. This explains why the deliveries to this worker count
+    /// as attempts.
     pub(super) fn explain(&mut self, caller: u32) {
         for entry in self.messages.values_mut().filter(|entry| !entry.gone) {
             entry.explain(|delivery| delivery.caller == caller);
@@ -421,7 +424,7 @@ impl Ledger {
         }
     }
 
-    /// A fault was injected on a worker, so its runs may have left no trace.
+    /// Records that a fault was injected on a worker. Its runs may not have been recorded as attempts.
     pub(super) fn disturb(&mut self, caller: u32) {
         self.messages
             .values_mut()
@@ -429,7 +432,7 @@ impl Ledger {
             .for_each(|entry| entry.disturb(|delivery| delivery.caller == caller));
     }
 
-    /// A fault was injected on a message, so its run may have left no trace.
+    /// Records that a fault was injected on a message. Its runs may not have been recorded as attempts.
     pub(super) fn disturb_message(&mut self, id: &str) {
         for (_, entry) in self
             .messages
@@ -441,7 +444,7 @@ impl Ledger {
         }
     }
 
-    /// Something happened to a message that explains why its deliveries count as attempts.
+    /// Records that something happened to a message. This explains why its deliveries count as attempts.
     pub(super) fn explain_message(&mut self, id: &str) {
         for (_, entry) in self
             .messages
@@ -494,7 +497,7 @@ impl Ledger {
             .is_some_and(|(id, than)| id > than)
     }
 
-    /// This message, and all other messages with the same job from the same sender.
+    /// Returns this message and all other messages with the same job and the same client id.
     pub(super) fn same_job(&self, id: &str) -> Vec<&str> {
         let job = |entry: &LedgerEntry| match (&entry.client_id, &entry.expectation) {
             (Some(id), Expectation::Job(EntityJob { op, key, .. })) => {
@@ -531,8 +534,8 @@ impl Ledger {
             .len()
     }
 
-    /// The primaries of expired jobs, each with a flag for a full sync. The client has to send an equally thorough job
-    /// again.
+    /// Returns the primaries of expired jobs, each with whether one of these jobs was a full sync. The client has to
+    /// send such jobs again.
     pub(super) fn expired(&self) -> BTreeMap<(&'static str, EntityKey), bool> {
         let expired = self
             .messages
@@ -606,11 +609,11 @@ impl Ledger {
                 return if done {
                     Ok(())
                 } else {
-                    lost("before the walk was complete")
+                    lost("before its job was complete")
                 };
             }
             Expectation::Job(asked) => asked,
-            Expectation::Batch(_) => return lost("as a whole, although it has several jobs"),
+            Expectation::Batch(_) => return lost("although its jobs have no entries"),
         };
         let EntityJob {
             op,
@@ -631,7 +634,7 @@ impl Ledger {
             return if entry.deliveries.iter().any(covered) {
                 Ok(())
             } else {
-                lost("before a sync that began after its delivery succeeded")
+                lost("without a successful sync since its delivery")
             };
         }
         let Some(outcome) = &entry.ended else {
@@ -659,12 +662,11 @@ impl Ledger {
                 Ok(())
             } else {
                 lost(&format!(
-                    "although its effect was not observed ({outcome:?})"
+                    "although the job's effect was not observed ({outcome:?})"
                 ))
             };
         }
-        // The entity was copied to one place and then deleted from the other. If the other place has an entity now,
-        // that entity was created later.
+        // Whether the job has written the copy, and the original was absent at some time since.
         let left = |id: &str, (there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
             history
                 .first_written_at(id, there, at)
@@ -677,8 +679,8 @@ impl Ledger {
             ("move", Outcome::Done(_)) => to
                 .as_ref()
                 .is_some_and(|to| left(id, ("Employees", to), ("Employees", key))),
-            // Without the staged content the job cannot act. An earlier delivery may have written the content and
-            // deleted the blob.
+            // A put without its staged blob is skipped. An earlier delivery may have written the content and deleted
+            // the blob.
             ("put", Outcome::Skipped { .. }) => {
                 conditional || self.took_what_was_staged(staged, history)
             }
@@ -692,13 +694,13 @@ impl Ledger {
             }
             ("archive", Outcome::Done(_)) => left(id, ("FormerEmployees", key), ("Employees", key)),
             ("archive", Outcome::Skipped { .. }) => {
-                // If the job's delete got no answer, the job cannot know what happened to the source after the copy.
+                // If the delete request got no answer, the job cannot know what happened to the source after the copy.
                 conditional
                     || history.absent_since("Employees", key, since)
                     || history.has_written_to("FormerEmployees", id)
                     || self.later_archive(id, key)
                     || history.written_since("Employees", key, self.enqueued_before(entry))
-                    // An earlier delivery may have archived the version that existed before another job's copy.
+                    // An earlier delivery may have archived an older version, before other jobs wrote both rows.
                     || (entry.deliveries.len() > 1
                         && ["Employees", "FormerEmployees"].iter().all(|table| history.written_since(table, key, self.may_be_copied_after(entry))))
             }
@@ -712,14 +714,14 @@ impl Ledger {
                 history.absent_since("FormerEmployees", key, since) || self.later_archive(id, key)
             }
             (_, Outcome::Advanced { .. }) => true,
-            // Such a job has no defined effect.
+            // Other combinations of job and outcome are not expected.
             _ => false,
         };
         if self.same_job(id).into_iter().any(took_effect) {
             Ok(())
         } else {
             lost(&format!(
-                "although its effect was not observed ({outcome:?})"
+                "although the job's effect was not observed ({outcome:?})"
             ))
         }
     }
@@ -730,7 +732,7 @@ impl Ledger {
             .any(|((_, other), entry)| other.as_str() > id && entry.is(key, "archive"))
     }
 
-    /// Whether a job with these staged blobs has written an employee: this job, or an earlier job that was sent again.
+    /// Whether a job with these staged blobs has written an employee. This may be an earlier message with the same job.
     fn took_what_was_staged(&self, staged: &[String], history: &History) -> bool {
         self.of_staged(staged)
             .any(|(id, _)| history.has_written_to("Employees", id))
@@ -765,7 +767,8 @@ impl Ledger {
         })
     }
 
-    /// Staged blobs of jobs that were poisoned or have expired. They are kept in case the job is sent again.
+    /// Returns the staged blobs of jobs that were poisoned or have expired. The blobs are kept in case the job is sent
+    /// again.
     pub(super) fn staged_for_poison(&self) -> BTreeSet<&str> {
         let undone = self
             .messages

@@ -1,4 +1,5 @@
-//! The deterministic simulator: the daemon's own code in a world in memory, in virtual time, from a seed.
+//! The deterministic simulator. It runs the daemon's own code on simulated accounts in memory, in virtual time. All random choices come from a
+//! seed.
 //!
 //! ```text
 //!   seed ─▶ fault plan ──▶ fleet: 1 to 3 workers, each as `app` composes it (retry ▸ group ▸ pace ▸ circuit ▸ account)
@@ -7,55 +8,60 @@
 //!      ├───────────▶ injector: the fault of each of their operations ──▶ sim account ◀─ client: a script from the seed
 //!      │                                                                       │
 //!      └───────────────────────── witness: every change ◀──────────────────────┘
-//!                                  mirror   every derived item is listed or queued, after every operation
-//!                                  history  nothing is lost or changed without warrant, deletes stay deleted
-//!                                  ledger   every message is done or poisoned for a reason
-//!                                  readers  their answers are true, while everything fails
+//!                                  mirror   after every operation, each derived item is in a footprint or queued for a recheck
+//!                                  history  no content is lost or changed without a job that allows it; deletes stay deleted
+//!                                  ledger   every message is done, or poisoned for a valid reason
+//!                                  readers  the answers to applications are correct during faults
 //!                                  oracle   at the end, derived data equals a second computation
 //! ```
 //!
 //! # Four worlds
 //!
-//! [`World`] chooses the catalog, the client's script and the final checks. Everything else is the same. `company` has derived rows.
-//! `patterns` has derived items in blobs, items that take several rows, and items that many primaries share. `archives` has log lines,
-//! documents in containers and folders, tables by date, and a search index. `releases` has the entities of the company or of the patterns in
-//! two accounts, some of them spread over both, and catalogs that change while workers run.
+//! [`World`] chooses the catalog, the client's script and the final checks. Everything else is the same.
+//!
+//! * `company`: derived items in rows.
+//! * `patterns`: derived items in blobs, items that take several rows, and items to which several primaries contribute.
+//! * `archives`: log lines, archived entities in blob containers and folders, tables by date, and a search index.
+//! * `releases`: the entities of `company` or `patterns` in two accounts. Views may be spread over both accounts, and the catalog changes while
+//!   workers run.
 //!
 //! # What is real
 //!
-//! [`Worker`](evenkeel_worker::Worker) with its receivers, leases, schedule, settlements, poison and drain;
-//! [`Engine`](evenkeel_engine::Engine) with the protocol and every job; and the layers around an account. The store, the clock, the random
-//! numbers and the network are simulated.
+//! Real are [`Worker`](evenkeel_worker::Worker), [`Engine`](evenkeel_engine::Engine) with every job, and the layers around an account. The store,
+//! the clock, the random numbers and the network are simulated.
 //!
 //! # Determinism
 //!
-//! A run uses one thread, paused time, one random generator for each of its parts, and only biased `select!`. A run ends with a hash of all
-//! operations. The same seed gives the same hash, and so does a seed with the same [cuts](Cut).
+//! A run uses one thread, paused time and biased `select!`. Each part of a run has its own random generator. A run ends with a hash of all
+//! operations. The same seed with the same [cuts](Cut) always gives the same hash.
 //!
 //! # Fault model
 //!
-//! The kinds of [`FaultKind`] are injected. In many seeds, the rate of a kind is zero:
+//! These faults are injected. Each [`FaultKind`] has its own rate, which is zero in many seeds.
 //!
-//! | | |
+//! | target | faults |
 //! |---|---|
-//! | one request | refused or lost before it is executed; executed, and its answer lost; late, slow; refused permanently between its attempts (401, 403, 409 for a name that is being deleted, 400, 413) |
-//! | for a while | a throttled partition or queue; a service that refuses everything, or executes everything and answers nothing; one of two accounts that refuses everything for up to three hours; a gateway that answers 503 to requests that it has forwarded; no answer of Get Messages; one row that is always refused, alone or in a transaction |
+//! | one request | lost or refused before it is executed; executed, but its answer is lost; slow; executed after its sender gave up |
+//! | | refused permanently between two attempts (401, 403, 409 for a name that is being deleted, 400, 413) |
+//! | a service for a while | a throttled partition or queue; refuses everything; executes everything and answers nothing; Get Messages without an answer |
+//! | | a gateway that forwards requests and answers 503; one row that is always refused, alone or in a transaction |
+//! | one of two accounts | refuses everything for up to three hours |
 //! | pages | short or empty, with a continuation |
-//! | workers | crashes, SIGTERM, panics of one run or of every run of a message; no worker for hours |
+//! | workers | crashes; SIGTERM; panics of one run or of every run of a message; no worker for hours |
 //! | clocks | wrong and jumping clocks of workers; services whose clocks differ |
-//! | messages | shown early, put twice by their sender, expiring |
+//! | messages | delivered too early; put twice by their sender; expiring |
 //! | batches | messages for up to 20 primaries, with absent, duplicate and invalid keys |
 //! | clients | write, delete and recreate entities, also between two attempts of a worker's request; merge a property while jobs are running; create and delete entities on which views set properties |
-//! | foreign writers | save derived rows again, so that they have other ETags; add rows of other primaries to footprints |
+//! | other writers | save derived rows again, so that these have other ETags; add rows of other primaries to footprints |
 //!
-//! In a quarter of the company's seeds, some of these faults form one story (`scenario`).
+//! In a quarter of the seeds of `company`, some of these faults form a story (`scenario`) that provokes one problem.
 //!
 //! The simulation does not inject: a store that loses acknowledged writes or returns stale reads (Azure Storage is strongly consistent);
 //! requests that arrive more than 15 minutes after their sender gave up (the service refuses their signature); copies of blobs that stay
 //! pending.
 //!
-//! A known limit is counted, and is not a failure: the late insert of a *primary* (by a `put` or a `restore`), or of an archived row, may
-//! restore what was deleted in between.
+//! One limit is known. It is counted, and is not a failure: a primary or an archived row may be inserted late, after it was deleted, and so
+//! exist again. `warrant` describes this.
 
 mod archives;
 mod arrivals;

@@ -27,7 +27,7 @@ impl Lists {
         self.0.contains_key(message)
     }
 
-    /// The names of the entries of a message. A message with a single job is its own entry.
+    /// Returns the names of the entries of a message. A message that is not a batch has one entry, with the same name.
     pub(super) fn entries(&self, message: &str) -> Vec<String> {
         match self.0.get(message) {
             None => vec![message.to_owned()],
@@ -43,7 +43,8 @@ impl Lists {
         place.map_or_else(|| message.to_owned(), |place| entry(message, place))
     }
 
-    /// The names of the entries that a poison message concerns, given the id in the poison message, and its body.
+    /// Returns the names of the entries that a poison message concerns. `id` and `body` are fields of the poison
+    /// message.
     pub(super) fn poisoned(&self, id: &str, body: &str) -> Vec<String> {
         let single = id
             .len()
@@ -79,7 +80,7 @@ pub(super) fn message_of(entry: &str) -> &str {
         .map_or(entry, |(message, _)| message)
 }
 
-/// The keys in the list of a message, in order and without duplicates, or `None` if the message is not a batch.
+/// Returns the keys that a message lists, in order and without duplicates, or `None` if the message is not a batch.
 pub(super) fn listed(text: &str) -> Option<Vec<ListedKeys>> {
     listed_in(&job::decode_object(text).ok()?)
 }
@@ -131,18 +132,18 @@ impl MessageContent {
         }
     }
 
-    /// Number of deliveries that do not count as attempts, according to the note of the message.
+    /// Number of deliveries that do not count as attempts, according to the `Note` in the message.
     pub(super) fn free(&self) -> u64 {
         self.note.as_ref().map_or(0, |note| u64::from(note.free))
     }
 
-    /// Number of runs that began in the other deliveries, according to the note of the message.
+    /// Number of runs that began in the deliveries that count, according to the `Note` in the message.
     pub(super) fn begun(&self) -> u64 {
         self.note.as_ref().map_or(0, |note| u64::from(note.begun))
     }
 
-    /// Returns how many more attempts a batch has than a single job, and whether this job runs in this attempt. After a
-    /// run that never ended, only the first half of the jobs runs.
+    /// Returns how many more attempts a batch has than a single job, and whether this job runs in this attempt. After
+    /// each run that never ended, only the first half of the jobs that ran before runs again.
     pub(super) fn turn(&self, keys: &ListedKeys, attempt: u64) -> (u64, bool) {
         let Some(listed) = &self.listed else {
             return (0, true);

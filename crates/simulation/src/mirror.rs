@@ -1,8 +1,8 @@
 //! The safety invariant, checked after every operation: every derived item that exists is listed in the footprint of
 //! its owner, or queued for a recheck.
 //!
-//! The mirror contains all derived, listed and queued items. The observed changes update it, so that a check reads only
-//! what an operation has changed.
+//! The mirror contains all existing, listed and queued items. It is updated from the observed changes, so a check reads
+//! only what an operation has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ type QueuedRecheck = (Address, Vec<Item>);
 pub(super) struct Mirror {
     owners: BTreeMap<Item, Address>,
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
-    /// Rechecks by queue and message. They are queued, or poisoned until an operator requeues them.
+    /// Rechecks by queue and message, including poisoned rechecks until an operator requeues them.
     queued: BTreeMap<(String, String), Vec<QueuedRecheck>>,
     /// Tables by date that were dropped with their rows. If a late write recreates such a table, the write disappears
     /// when the table is dropped again.
@@ -41,7 +41,7 @@ impl Mirror {
                 // Records of log lines are in the same table as footprints, but are no footprints.
                 ObservedChange::Row { table, key, .. }
                     if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
-                // Each table by date has its own table of footprints.
+                // Each table by date has its own table of footprints, whose name begins with `FOOTPRINTS`.
                 ObservedChange::Row { table, key, row }
                     if table.as_str().starts_with(FOOTPRINTS) =>
                 {
@@ -85,7 +85,7 @@ impl Mirror {
                         self.queue(queue.as_str(), id, &poison.body);
                     }
                 }
-                // A message with several rechecks is updated to the remaining ones.
+                // When some rechecks of a message are done, the message is updated to the remaining ones.
                 ObservedChange::Updated { queue, id, text }
                     if queue.as_str().ends_with("-recheck") =>
                 {
@@ -196,7 +196,7 @@ impl Mirror {
     }
 
     fn queue(&mut self, queue: &str, id: &str, text: &str) {
-        // The ledger checks messages that are no rechecks.
+        // A message that cannot be decoded has no items. The ledger reports it when it is poisoned.
         for recheck in Recheck::decode_all(text).unwrap_or_default() {
             let items = recheck.items.into_iter().map(|item| {
                 let part = item

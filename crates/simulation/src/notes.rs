@@ -1,6 +1,6 @@
-//! Notes. A note is a property that clients merge directly into an employee of the company while jobs for this employee are running, in a
-//! third of the seeds. A merge writes no job stamp, and a message follows it, as an application does it. The stamp of the previous job
-//! remains, although the entity has changed since.
+//! Notes. A note is a property that a client merges directly into an employee, also while jobs for this employee are running. A third of the
+//! seeds of `company` have notes. A message follows each merge, as applications must do. A merge does not change the job stamp of the entity,
+//! so the stamp names a job although the entity has changed since.
 //!
 //! ```text
 //!   put ──▶ done: its stamp
@@ -20,7 +20,7 @@ use super::items::Properties;
 use super::scenario::Scenario;
 use evenkeel_model::{EdmValue, EntityKey};
 
-/// The property that clients merge. Each value is greater than all values before.
+/// The property that clients merge. Each value is greater than all earlier values.
 pub(super) const NOTE: &str = "Remark";
 
 const PART: u64 = 90;
@@ -102,8 +102,7 @@ impl NoteScript<'_> {
             .push(ClientStep::new(after, self.group, job("sync", key)));
     }
 
-    /// Adds a put, a later job that removes the employee and is hidden at first, and a note before that job becomes
-    /// visible.
+    /// Adds a put, a later delete or archive job that is hidden at first, and a note before that job becomes visible.
     fn overtake(&mut self, start: Duration, key: &EntityKey, (version, encrypted): (i64, bool)) {
         let draw = self.draw;
         let properties = company_script::Properties {
@@ -149,7 +148,7 @@ fn job(op: &'static str, key: &EntityKey) -> ClientAction {
     })
 }
 
-/// Whether `found` equals `wanted`, or differs only by a later note, which was merged into what a job had written.
+/// Whether `found` equals `wanted`, or differs only by a note that a client merged later.
 pub(super) fn covers(found: &Properties, wanted: &Properties) -> bool {
     found == wanted || (note(found) > note(wanted) && others(found).eq(others(wanted)))
 }

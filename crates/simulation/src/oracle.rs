@@ -15,15 +15,18 @@ pub type Tables = BTreeMap<String, Vec<Row>>;
 
 #[derive(Debug, Default)]
 pub struct Judgement {
-    /// Keys that several primaries want. Exactly one of these has the key, and the jobs of the others are poisoned.
+    /// Items that several primaries want. Exactly one primary owns each item, and the others are in `losers` or
+    /// `overwritten`.
     pub contested: BTreeSet<Item>,
+    /// Primaries that did not get an item. Their jobs are poisoned.
     pub losers: BTreeSet<Address>,
-    /// Primaries that have lost their key to a later writer. They are not notified.
+    /// Primaries that have lost an item to a later writer. They are not notified.
     pub overwritten: BTreeSet<Address>,
     pub primaries: BTreeSet<Address>,
 }
 
-/// Escapes a text for a key: each character that Azure forbids in keys, and `%`, is replaced by the codes of its bytes.
+/// Escapes a text for a key. Each `%` and each character that Azure forbids in keys is replaced by `%` and the
+/// hexadecimal code of each of its bytes.
 pub(super) fn escaped(text: &str) -> String {
     let forbidden = |c: char| matches!(c, '%' | '/' | '\\' | '#' | '?') || c.is_control();
     let mut key = String::new();
@@ -56,7 +59,7 @@ fn own(row: &Row) -> Properties {
         .collect()
 }
 
-/// The items of a primary by the rules of the company, computed without the catalog.
+/// Returns the items that a primary should have in the `company` world, computed without the catalog.
 pub(super) fn expected(
     table: &str,
     row: &Row,
@@ -278,8 +281,8 @@ pub fn judge(tables: &Tables, shape: Shape) -> Result<Judgement, String> {
     Ok(judgement)
 }
 
-/// Checks that every footprint lists exactly the existing items, each once. `shared` are items that a former owner
-/// still lists, because the owner was not notified of the loss.
+/// Checks that the footprints list exactly the existing items, each once. `shared` are items that a former owner may
+/// still list, because the owner was not notified of the loss.
 pub(super) fn footprints(
     tables: &Tables,
     primaries: &BTreeSet<Address>,
@@ -287,7 +290,7 @@ pub(super) fn footprints(
     found: &BTreeMap<Item, (Address, Properties)>,
 ) -> Result<(), String> {
     let mut all: BTreeMap<Item, Address> = BTreeMap::new();
-    // Records of log lines are in the same table.
+    // Records of log lines are in the same table, but are no footprints.
     let records = |row: &&Row| row.entity.key.pk.as_str().starts_with('~');
     for row in tables
         .get(FOOTPRINTS)

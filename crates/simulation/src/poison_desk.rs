@@ -12,8 +12,8 @@ use evenkeel_model::settings::QueueSettings;
 use evenkeel_storage::{Account, Ttl};
 use evenkeel_worker::poison::{PoisonFilter, PoisonMessage, PoisonQueue, Reason};
 
-/// Requeues jobs that are exhausted, expired or temporarily refused. In the story `Discarded` the operator discards
-/// exhausted and expired jobs.
+/// Requeues jobs that are exhausted, expired or temporarily refused. In the story `Discarded`, the operator discards
+/// exhausted and expired jobs instead.
 pub(super) async fn handle_poison(
     account: &Account,
     shared_state: &SharedState,
@@ -45,7 +45,8 @@ pub(super) async fn handle_poison(
             ids: BTreeSet::from([entry.message.message_id.clone()]),
             ..PoisonFilter::default()
         };
-        // An exhausted job is followed by a recheck, but an exhausted recheck or batch is not.
+        // Only a single job is discarded, because a recheck follows it. No recheck follows an exhausted recheck or
+        // batch.
         let is_job = matches!(expectation, Some(Expectation::Job(_)));
         let handled =
             if scenario == Some(Scenario::Discarded) && is_job && was_given_up(&entry.message) {

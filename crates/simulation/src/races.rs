@@ -9,15 +9,15 @@ use super::ledger::{Expectation, Ledger};
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_storage::Service;
 
-/// Latest time at which a worker may start a job after another worker deleted its message. It covers the age of the
-/// last confirmation of the pop receipt, an answer in flight, and the wait in the worker's queue.
+/// Maximum time after the deletion of a message at which another worker may still start its job. It covers the age of
+/// the last confirmation of the pop receipt, an answer in flight, and the wait in the worker's queue.
 const UNNOTICED: Duration = Duration::from_secs(3);
 /// Maximum time by which a fault delays an answer.
 const LONGEST_DELAY: Duration = Duration::from_mins(2);
 
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    /// Tick of each caller's last change. Late requests do not count.
+    /// Tick of each caller's last change outside the queues. Late requests do not count.
     changed: BTreeMap<u32, u64>,
     /// For each worker, the tick at which a run last began or ended, and the number of active runs.
     turned: BTreeMap<u32, (u64, usize)>,
@@ -59,7 +59,8 @@ impl Races {
         (*turned, *active) = (tick, active.saturating_sub(1));
     }
 
-    /// Whether nobody else has written anything since this run began, and nothing has failed.
+    /// Whether no other caller has written, no other run of this worker was active, and no fault occurred since this
+    /// run began.
     pub(super) fn was_alone(&self, caller: u32, began: u64) -> bool {
         let others = self
             .changed
@@ -72,8 +73,8 @@ impl Races {
         !others && !beside && self.last_fault < began
     }
 
-    /// A run of a job that acts once must not begin long after the message was deleted, because another delivery has
-    /// done the job. Workers that a fault has delayed are exempt.
+    /// Checks that a run does not begin long after its message was deleted, because another delivery has done the job.
+    /// Syncs may be repeated, so they are exempt. Workers that a fault has delayed are exempt, too.
     pub(super) fn may_begin(
         &self,
         caller: u32,

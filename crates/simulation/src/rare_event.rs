@@ -1,4 +1,4 @@
-//! Rare events, which are counted. If one never occurs in a set of runs, this is detected.
+//! Counts rare events, so that runs in which one of them never occurs can be detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -119,7 +119,7 @@ impl RareEvent {
             Self::LoggedLate => "a line was appended late",
             Self::FiledInContainer => "a document was put into a container",
             Self::FiledInFolder => "a document was put into a folder",
-            Self::Refiled => "a document was replaced by that of a newer version",
+            Self::Refiled => "a document was replaced by a newer version",
             Self::Restored => "a restored document was deleted from its container",
             Self::RestoredFromFolder => "a restored document was deleted from its folder",
             Self::MovedAcross => "an entity moved to another table",
@@ -131,12 +131,12 @@ impl RareEvent {
             Self::TableCreated => "a table by date was created in advance",
             Self::TableKept => "all rows of a table by date were archived",
             Self::TableDropped => "a table by date was dropped",
-            Self::FollowerDropped => "a follower of a table by date was dropped",
+            Self::FollowerDropped => "a table that follows a table by date was dropped",
             Self::Migrated => "an operator migrated to another release",
             Self::TakenUp => "a running worker adopted another catalog",
             Self::NotTakenUp => "a running worker refused another catalog",
-            Self::Outdated => "a worker found another catalog recorded and drained",
-            Self::GoesOn => "the record matched again and the worker continued",
+            Self::Outdated => "a worker drained because another catalog was recorded",
+            Self::GoesOn => "the recorded catalog matched again and the worker continued",
             Self::StartRefused => "a worker refused to start with its catalog",
             Self::WrittenElsewhere => {
                 "an item was written to an account that a release added to its view"
@@ -201,7 +201,8 @@ impl RareEventCounter {
         }
     }
 
-    /// Counts items in the second account. In seeds that use a single account there are none.
+    /// Counts changes in another account than the fixed account of a table or container. They occur only if views are
+    /// spread or have moved.
     fn releases(&mut self, execution: &Execution<'_>) {
         for change in execution.changes {
             let (name, exists) = match change {

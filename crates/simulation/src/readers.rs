@@ -1,21 +1,22 @@
-//! Readers: applications that find entities, look them up, and wait for what they wrote, while everything else fails.
+//! Readers are applications that find entities, look them up, and wait until their writes are settled, while faults occur.
 //!
 //! Readers use the client for applications, and do not write. Each answer is compared with the state that is known at that moment:
 //!
 //! | world | question | answer | wrong if |
 //! |---|---|---|---|
-//! | company | `find` | an entity | the entity never had this content since the question, in either place |
-//! | | | none | three reads, in source, archive and source, cannot all have missed it |
+//! | company | `find` | an entity | since the question, neither the table nor the archive has had this content |
+//! | | | none | the entity was always in one of them when the client read the table, the archive, and the table again |
 //! | | `settled` | yes | the primary was not written since the question, and one of its rows is missing or differs |
-//! | | `lookup` | copies | there are two; or one has a content that its primary never had; or one has an older content than a reader saw in it before |
-//! | | | no copy | `settled` answered yes before, and the primary was not written since |
-//! | | its entities | an entity | the entity never had this content since the question |
-//! | patterns | source, target and source of a `move` | an entity | the entity never had this content since the question, under either key |
-//! | | | none | the three reads cannot all have missed it |
+//! | | `lookup` of copies | copies | a primary has two copies |
+//! | | | a copy | its primary never had this content, or a reader has already seen a newer content in this copy |
+//! | | | none | `settled` has answered yes before, and the primary was not written since |
+//! | | `lookup` of entities | an entity | the entity has not had this content since the question |
+//! | patterns | three reads of the keys of a `move` | an entity | since the question, the entity has not had this content under either key |
+//! | | | none | the entity was always under one of the keys when the client read the old, the new, and the old key again |
 //! | | `settled` of a team | yes | the team was not written since the question, and an employee has another team name |
 //!
-//! A copy that was deleted and recreated in between may have an older content, because an old insert may arrive late. A recheck repairs such a
-//! copy.
+//! A copy that was deleted and recreated may have older content than a reader has seen, because an old insert may arrive late. A recheck
+//! repairs such a copy.
 
 mod copies;
 mod lookups;
@@ -47,8 +48,8 @@ use evenkeel_model::{ETag, EntityKey};
 use evenkeel_storage::Rng as _;
 
 const PART: u64 = 70;
-/// Maximum number of questions per run: enough to meet an entity that is being moved, and too few to take much of the
-/// run.
+/// Maximum number of questions per run. It is high enough to meet an entity that is being moved, and low enough not to
+/// slow the run down.
 const MOST: u32 = 80;
 const AT_ONCE: Duration = Duration::from_millis(500);
 
@@ -58,7 +59,8 @@ pub(super) enum SimulatedReaders {
 }
 
 impl SimulatedReaders {
-    /// Readers of these employees, in the accounts as readers see them. `None` if the world has no readers.
+    /// Creates readers of these employees. `seen` are the accounts with the faults of readers. Returns `None` if the
+    /// world has no readers.
     pub(super) fn of(
         setting: &Setting,
         storm: Duration,
@@ -125,7 +127,7 @@ impl CompanyReaders {
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
-            // An archived entity may be restored at any moment, and a reader should ask while this happens.
+            // An archived entity is preferred, because a reader should ask while an entity is being restored.
             let archived = self
                 .shared_state
                 .records()
@@ -225,7 +227,7 @@ impl CompanyReaders {
                 continue;
             };
             // Two kinds of rows are checked only at the end: rows with parts of several primaries, and the row of an
-            // address that two employees have (the row belongs to the last writer).
+            // e-mail address, which may belong to a later writer.
             if !part.is_empty() || (self.shape.last_writer && name == "ByEmail") {
                 continue;
             }
@@ -247,12 +249,12 @@ impl CompanyReaders {
     }
 }
 
-/// Readers have no faults, so their requests must not fail.
+/// No faults are injected on the requests of readers, so they must not fail.
 fn request_failed(error: &dyn std::error::Error) -> String {
     format!("a reader's request failed although no fault is active: {error}")
 }
 
-/// Whether a seed has readers, which is so in half of the seeds.
+/// Whether this seed has readers. Half of the seeds have readers.
 pub(super) fn has_readers(seed: u64) -> bool {
     Draw(&rng(seed, PART + 1)).happens(0.5)
 }

@@ -51,7 +51,7 @@ use evenkeel_worker::{Mode, Rechecks};
 const DRAINED_WITHIN: Duration = Duration::from_hours(18);
 const TENDED_AGAIN: Duration = Duration::from_mins(50);
 /// Maximum time until no rechecks are left. The first recheck waits for less than half an hour. It may queue another
-/// one, which waits twice as long.
+/// recheck, which waits twice as long.
 const RECHECKED_WITHIN: Duration = Duration::from_hours(48);
 
 /// Time after which all initial tables by date can be dropped, including those that were created in advance.
@@ -61,10 +61,10 @@ const HOURS: Duration = Duration::from_hours(3);
 pub struct RunRequest {
     pub world: World,
     pub seed: u64,
-    /// Moments from which on random numbers come from other seeds, in order of time.
+    /// Cuts in order of time. After each cut, the random numbers come from its seed.
     pub cuts: Vec<Cut>,
     pub allowed: RunLimits,
-    /// Whether one of several accounts is away for a long time, whatever the seed draws.
+    /// Whether one of two accounts refuses everything for a long time, whatever the seed draws.
     pub away: bool,
     pub keeps_story: bool,
 }
@@ -76,10 +76,10 @@ pub struct SimulationReport {
     pub hash: u64,
     pub violation: Option<String>,
     pub faults: FaultCounts,
-    /// Executed operations, including `polls`.
+    /// Number of executed operations, including `polls`.
     pub operations: u64,
     pub polls: u64,
-    /// Transactions and range queries.
+    /// Number of transactions and range queries.
     pub together: GroupedRequests,
     pub rare_events: RareEvents,
     pub jobs: u64,
@@ -89,7 +89,7 @@ pub struct SimulationReport {
     /// Number of deliveries after the first delivery of a message.
     pub redelivered: u64,
     pub rechecks: u64,
-    /// Number of late inserts that restored a deleted entity, which is the known limit.
+    /// Number of late inserts that restored a deleted entity. This is the known limit that `warrant` describes.
     pub resurrections: u64,
     pub virtual_time: Duration,
     /// Virtual time from the end of the storm until the backlog was drained.
@@ -449,13 +449,13 @@ impl SimulationRun {
         }
     }
 
-    /// Waits until at most this many jobs are queued.
+    /// Waits until at most `but()` jobs are queued.
     async fn drained(&self, but: impl Fn() -> usize) {
         let since = self.shared_state.elapsed();
         while self.world.backlog(&queue(JOBS)).0 > but() {
             if self.shared_state.elapsed().saturating_sub(since) > DRAINED_WITHIN {
                 self.shared_state.violated(format!(
-                    "the backlog does not drain: {:?}",
+                    "the backlog did not drain within {DRAINED_WITHIN:?}: {:?}",
                     self.world.messages(&queue(JOBS))
                 ));
                 return;
@@ -526,16 +526,17 @@ impl SimulationRun {
             self.handle_poison().await;
         }
         self.shared_state.violated(format!(
-            "rechecks do not come to an end: {:?}",
+            "rechecks are still queued after {RECHECKED_WITHIN:?}: {:?}",
             self.world.messages(&queue("jobs-recheck"))
         ));
     }
 
-    /// If there are tables by date, waits until the initial ones can be dropped, and maintains the tables a last time.
-    /// Returns the time of that.
+    /// Waits until the initial tables by date can be dropped, and maintains the tables a last time. Returns the time of
+    /// this maintenance. If the world has no tables by date, returns the present time.
     async fn last_tables(&self) -> Timestamp {
         if !self.catalog.retentions.is_empty() {
-            // A worker may have stopped while it archived a table. Another worker takes over after a while.
+            // A worker may have stopped while it archived a table. Another worker takes over only after a while, so the
+            // wait is at least an hour.
             sleep(
                 HOURS
                     .saturating_sub(self.shared_state.elapsed())
@@ -610,7 +611,8 @@ impl SimulationRun {
                 ));
             }
         }
-        // A primary is not notified if the last writer took over its key, or if a foreign writer has changed its rows.
+        // If a later writer took over its key, or a foreign writer has changed its rows, a primary is not notified. So
+        // the operator sends a full sync.
         let overwritten = if self.setting.has_last_writer() {
             self.shared_state.records().history.contenders()
         } else {
@@ -635,8 +637,9 @@ impl SimulationRun {
             .collect()
     }
 
-    /// Contention alone must leave nothing to a recheck. If no fault was injected, and each job ended well with its
-    /// first delivery, derived data must be correct as soon as the jobs are done. Tables by date are checked later.
+    /// Checks that contention alone leaves nothing to a recheck. If no fault was injected and no message was delivered
+    /// again, derived data must be correct as soon as the jobs are done. Worlds with tables by date are not checked
+    /// here.
     async fn nothing_left_without_faults(&self) {
         if !faultless::ran(&self.shared_state.records())
             || !self.poisoned().is_empty()
@@ -666,7 +669,7 @@ impl SimulationRun {
         let lost = self.shared_state.records().ledger.lost();
         if !lost.is_empty() {
             return Err(format!(
-                "lost jobs: these are neither done nor poisoned: {lost:?}"
+                "lost jobs: these messages are neither done nor poisoned: {lost:?}"
             ));
         }
         self.judge_data(
@@ -703,7 +706,7 @@ impl SimulationRun {
             encryption::is_in_clear(&poison.body) || encryption::is_in_clear(&poison.error)
         }) {
             return Err(format!(
-                "a poison message contains an encrypted value in plain text: {} {}",
+                "a poison message contains in plain text what must be encrypted: {} {}",
                 poison.body, poison.error
             ));
         }

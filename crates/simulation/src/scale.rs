@@ -49,7 +49,7 @@ pub struct ScaleRequest {
     pub shards: u32,
     /// Number of primaries per message, all in one partition.
     pub batch: usize,
-    /// Number of primaries. Each has a job.
+    /// Number of primaries. Each of them has one job.
     pub primaries: usize,
     pub partitions: usize,
     pub hot: Option<HotSpot>,
@@ -65,10 +65,10 @@ pub struct ScaleRequest {
 pub struct HotSpot {
     /// One in this many jobs is for the hot partition.
     pub one_in: usize,
-    /// Number of entities that an application reads per second from the partition of the hot partition's footprints.
+    /// Number of entities that an application reads per second from the footprints of the hot partition.
     pub others: u32,
-    /// If true, the application reads another partition of that table, which has no jobs. This is the case to compare
-    /// with.
+    /// Whether the application reads another partition of the footprint table instead, for comparison. No job uses that
+    /// partition.
     pub apart: bool,
 }
 
@@ -104,8 +104,8 @@ pub struct ScaleReport {
     /// Load of the busiest queue, the busiest partition and the account, as a share of their limits, measured over the
     /// middle half of the primaries.
     pub load: ScaleLoad,
-    /// Jain's fairness index over the primaries per worker, measured over the middle half: 1 if all workers have done
-    /// the same number.
+    /// Jain's fairness index of the workers, measured over the middle half of the primaries. It is 1 if all workers
+    /// have done the same number of primaries.
     pub fair_workers: f64,
     pub fair_partitions: f64,
     /// With `arrivals`, the median and the 99th percentile of the time from the write of a primary to the end of its
@@ -122,7 +122,7 @@ pub struct ScaleLoad {
 }
 
 impl ScaleLoad {
-    /// The bottleneck: the limit that is reached, or else the workers' own slots and latencies.
+    /// Returns the bottleneck: the limit with the highest load, or `workers` if no load is near its limit.
     pub fn wall(&self) -> &'static str {
         const FULL: f64 = 0.85;
         let all = [
@@ -261,7 +261,7 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
     done.sort_unstable();
     anyhow::ensure!(
         done.len() >= request.primaries,
-        "{} of {} primaries are done",
+        "only {} of {} primaries are done",
         done.len(),
         request.primaries
     );
@@ -271,7 +271,7 @@ async fn measured(request: &ScaleRequest) -> anyhow::Result<ScaleReport> {
     })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
+#[expect(clippy::cast_precision_loss, reason = "measured counts are small")]
 fn judged(
     request: &ScaleRequest,
     done: &[FinishedPrimary],
@@ -350,7 +350,7 @@ fn judged(
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
+#[expect(clippy::cast_precision_loss, reason = "measured counts are small")]
 fn jain(has: &[f64], of: usize) -> f64 {
     let (sum, squares) = has.iter().fold((0.0, 0.0), |(sum, squares), one| {
         (sum + one, one.mul_add(*one, squares))
@@ -420,7 +420,7 @@ fn employee(request: &ScaleRequest, number: usize) -> anyhow::Result<Entity> {
         .with("FirstName", "Ann"))
 }
 
-/// An application that writes this many employees per second, each followed by a message.
+/// Writes `request.arrivals` employees per second, as an application would, and sends a message after each write.
 async fn arrive(
     request: &ScaleRequest,
     account: &Account,
@@ -434,7 +434,10 @@ async fn arrive(
     let comes = async |number: usize| -> anyhow::Result<()> {
         let entity = employee(request, number)?;
         let EntityKey { pk, rk } = entity.key.clone();
-        #[expect(clippy::cast_precision_loss, reason = "a count")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the number of primaries is small"
+        )]
         sleep(Duration::from_secs_f64(number as f64 / a_second)).await;
         account
             .tables
@@ -534,7 +537,7 @@ fn catalog() -> anyhow::Result<Catalog> {
     })
 }
 
-/// The daemon as `app` composes it, with default settings.
+/// Composes a worker as `app` does, with default settings.
 fn worker(
     request: &ScaleRequest,
     number: usize,

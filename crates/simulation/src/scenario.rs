@@ -1,5 +1,5 @@
-//! The story of a seed, which some seeds have: clients, settings and faults that belong to one problem and rarely
-//! coincide by chance. The rest of the seed is unchanged.
+//! Some seeds have a story: client steps, settings and faults that provoke one problem together, and rarely coincide by
+//! chance. The rest of the seed is unchanged.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use super::fault::FaultKind;
 use super::fault_plan::{Burst, Draw, FaultPlan, FaultScope, JOBS, rng, seconds, tried};
 use evenkeel_model::{Entity, EntityKey};
 
-/// Numbers of the random sequences. The first sequence chooses the story, and the third chooses one of the later
-/// stories. The second number (61) and the number after it (62) are for the script of the story and for its times.
+/// Numbers of the random sequences. Number 60 chooses the story, and number 63 decides whether it comes from `LATER`.
+/// Number 61 is for the script of the story, and number 62 for the times in the script.
 const PARTS: [u64; 3] = [60, 61, 63];
 const SHARE: f64 = 0.25;
 /// Share of the stories that are chosen from `LATER`.
 const LATER_SHARE: f64 = 0.2;
-/// The versions of a story's entities begin after this number, and end before the versions of recreated entities.
+/// A story writes entities with versions above this number, and below the versions of recreated entities.
 const VERSIONS: i64 = 500_000;
-/// Polling interval of an idle worker in stories in which several workers should meet.
+/// Maximum polling interval in stories in which several workers should have jobs at the same time.
 const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum error of a host's clock, in seconds. The actual error is at least half of the maximum.
 const SKEW: f64 = 15.0 * 60.0;
@@ -56,8 +56,8 @@ impl Scenario {
         Self::AsLateAsMayBe,
         Self::ChangedMeanwhile,
     ];
-    /// Stories that are drawn separately, so that most seeds keep their earlier story. The story with the rarest
-    /// failures is in both lists.
+    /// Stories that have their own random numbers, so that most seeds have the same story as without this list. The
+    /// story with the rarest failures is in both lists.
     const LATER: [Self; 3] = [Self::Discarded, Self::ProbesHang, Self::AsLateAsMayBe];
 
     /// Whether clients may merge notes in this story, too. In the other stories the syncs that follow a note would
@@ -72,7 +72,7 @@ impl Scenario {
     pub(super) fn draw(seed: u64, fault_plan: &mut FaultPlan) {
         let rng = rng(seed, PARTS[0]);
         let draw = Draw(&rng);
-        // Seeds with a refused row get no story in addition.
+        // Seeds with a refused row have no story.
         if !draw.happens(SHARE) || fault_plan.hazards.refused_row.is_some() {
             return;
         }
@@ -89,7 +89,7 @@ impl Scenario {
             Self::BackAndForth | Self::Crowded | Self::InAndOut | Self::ProbesHang
         ) && draw.happens(0.75)
         {
-            // Removes the other faults, because they would keep workers from meeting.
+            // Removes the other faults, because they would keep workers from having jobs at the same time.
             fault_plan.rates = [0.0; FaultKind::ALL.len()];
             (fault_plan.bursts, fault_plan.outages, fault_plan.terms) =
                 <(Vec<_>, Vec<_>, Vec<_>)>::default();
@@ -143,7 +143,7 @@ impl Scenario {
             Self::Discarded => {
                 rate(FaultKind::ErrorBefore, 0.05, 0.3);
                 rate(FaultKind::Expiry, 0.5, 0.95);
-                // If the message is permanently refused, no recheck follows, so such refusals are not injected.
+                // A permanently refused job is poisoned without a recheck, so such refusals are not injected.
                 for refusal in [FaultKind::BadRequest, FaultKind::TooLarge] {
                     fault_plan.rates[refusal as usize] = 0.0;
                 }
@@ -182,7 +182,10 @@ impl Scenario {
                 fault_plan.storm = Duration::from_mins(15);
                 fault_plan.latest = true;
                 let off = |host| {
-                    #[expect(clippy::cast_possible_truncation, reason = "seconds")]
+                    #[expect(
+                        clippy::cast_possible_truncation,
+                        reason = "at most 15 minutes, in seconds"
+                    )]
                     let off = draw.0.between(0.5 * SKEW, SKEW) as i64;
                     if host % 2 == 0 { -off } else { off }
                 };

@@ -32,7 +32,7 @@ pub(super) const OPERATOR: u32 = 1;
 pub(super) const READER: u32 = u32::MAX;
 pub(super) const WORKERS: u32 = 2;
 
-/// Restrictions of a run, which are used to find the shortest story of a failure.
+/// Restrictions of a run, with which `shrink` finds the shortest story of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunLimits {
     pub without: BTreeSet<FaultKind>,
@@ -87,14 +87,14 @@ pub(super) struct RunRecords {
     faulty: BTreeSet<u64>,
     sent: BTreeMap<u64, SentRequest>,
     panicking_messages: BTreeMap<String, bool>,
-    /// Operations whose answer is lost. The client recreates the entities that they delete.
+    /// Numbers of the operations whose answer is lost. If they delete employees, the client recreates these.
     recreate_if_deleted: BTreeSet<u64>,
     /// Entities that the client should recreate or change, with the fault that causes this.
     recreate: VecDeque<(FaultKind, EntityKey)>,
     /// Employees whose derived rows or footprint were written by others than workers.
     foreign_writes: BTreeSet<EntityKey>,
-    /// Workers and queues for which a Get has failed. The next Get may be a retry of the same request, and leases count
-    /// from the time at which that request was first sent.
+    /// Workers and queues for which a Get Messages request has failed. The next one may be a retry of the same request.
+    /// Its leases then count from the time at which the first attempt was sent.
     failed_gets: BTreeSet<(u32, String)>,
     /// For each worker, the time until which a queue has asked it to wait. The worker cannot renew its leases before
     /// that time.
@@ -102,7 +102,7 @@ pub(super) struct RunRecords {
     busy: BusyQueues,
     running: BTreeSet<(u32, Primary)>,
     races: Races,
-    /// Workers whose catalog is not the recorded one, with the time after which they receive nothing.
+    /// Workers whose catalog is not the recorded one, with the time after which they must not receive messages.
     standing: BTreeMap<u32, Duration>,
     pub(super) violation: Option<String>,
     pub(super) story: Vec<String>,
@@ -227,8 +227,8 @@ impl SharedState {
         true
     }
 
-    /// A worker sends an operation. It may belong to any active run of the worker, even to a run that ends before the
-    /// operation arrives.
+    /// Records that a worker sends an operation, with the runs that are active now. A run may end before its operation
+    /// arrives.
     pub(super) fn sends(&self, caller: u32, operation: &OperationInfo) {
         let stands = operation.name == GET_MESSAGES
             && self
@@ -251,7 +251,7 @@ impl SharedState {
         }
     }
 
-    /// Records a fault of a worker's operation, and what this fault explains.
+    /// Records a fault of a worker's operation, and the deliveries that the fault explains.
     pub(super) fn record_fault(&self, fault: FaultKind, caller: u32, operation: &OperationInfo) {
         let mut records = self.records();
         records.faulty.insert(operation.number);
@@ -308,8 +308,8 @@ impl SharedState {
         }
     }
 
-    /// A queue has asked a worker to wait. The worker may lose the messages that it has at that time, and the messages
-    /// that a Get in flight returns.
+    /// Records that a queue has asked a worker to wait. Meanwhile the worker may lose its messages, including those
+    /// that a Get Messages request in flight returns.
     pub(super) fn asked_to_wait(&self, caller: u32, wait: Duration) {
         let until = self.elapsed() + wait;
         let mut records = self.records();
@@ -317,7 +317,7 @@ impl SharedState {
         *wait_until = until.max(*wait_until);
     }
 
-    /// Records that a worker ended without settling all of its messages.
+    /// Records that a worker ends, perhaps without settling all of its messages.
     pub(super) fn explain(&self, caller: u32) {
         self.records().ledger.explain(caller);
     }
@@ -376,7 +376,7 @@ impl SharedState {
         records.tick += 1;
         let tick = records.tick;
         records.races.ends(caller, tick);
-        // A worker that drains drops its messages, including the messages of a Get in flight.
+        // A worker that drains drops its messages, including those that a Get Messages request in flight returns.
         let drains = records.standing.contains_key(&caller);
         if drains {
             records.ledger.explain(caller);
@@ -396,12 +396,12 @@ impl SharedState {
         }
     }
 
-    /// Called if a run that began at this tick reports a lost race in each of its rounds. If the run had no rival, this
-    /// is a violation.
+    /// Records that the run that began at this tick has lost a race in each of its rounds. This is a violation if the
+    /// run had no rival.
     pub(super) fn lost_every_round(&self, caller: u32, began: u64, what: &str) {
         if self.records().races.was_alone(caller, began) {
             self.violated(format!(
-                "{} had no rival, but reports: {what}",
+                "{} lost every round although it had no rival: {what}",
                 name(caller)
             ));
         }
@@ -420,8 +420,8 @@ impl SharedState {
             .ended_well(caller, queue, id, began, outcome);
     }
 
-    /// Records from which time on a worker receives nothing, because its catalog is not the recorded one. `None` means
-    /// that the catalog fits again, or that the worker was replaced.
+    /// Sets the time after which a worker must not receive messages, because its catalog is not the recorded one.
+    /// `None` means that the catalog matches again, or that the worker was replaced.
     pub(super) fn set_receiving_stopped(&self, caller: u32, from: Option<Duration>) {
         let mut records = self.records();
         match from {
@@ -441,7 +441,7 @@ impl SharedState {
         self.records().ledger.disturb_message(id);
     }
 
-    /// Records that a run returned no result or a bad one. This explains why its delivery counts as an attempt.
+    /// Records that a run ended without a result. This explains why its delivery counts as an attempt.
     pub(super) fn explain_message(&self, id: &str) {
         self.records().ledger.explain_message(id);
     }
@@ -477,8 +477,8 @@ impl RunRecords {
         ));
     }
 
-    /// Whether an operation whose answer is lost has deleted an employee, who is then queued to be recreated by the
-    /// client.
+    /// Queues the employees that an operation has deleted, so that the client recreates them. Only operations whose
+    /// answer is lost count. Returns whether any employee is queued.
     fn queue_recreation(&mut self, execution: &Execution<'_>) -> bool {
         if !self.recreate_if_deleted.remove(&execution.operation.number) {
             return false;

@@ -87,7 +87,7 @@ fn shrink_by(
     Some(allowed)
 }
 
-/// The kind of a violation: its text without details.
+/// The kind of a violation: its text up to the first detail, without digits.
 fn kind(report: &SimulationReport) -> Option<String> {
     let violation = report.violation.as_ref()?;
     Some(

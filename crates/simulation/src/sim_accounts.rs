@@ -1,8 +1,8 @@
 //! The accounts of a run: `main`, and in the `releases` world a second account with its own faults and its own clock.
 //!
-//! Tables and containers have different names in the two accounts, with two exceptions. Evenkeel's own tables have keys
-//! that identify the owner of a row, and views that may be spread are distinguished by
-//! [`Placement`](evenkeel_account::company::Placement). So one mirror, one history and one oracle cover both accounts.
+//! Tables and containers of the two accounts have different names, so one mirror, one history and one oracle cover both
+//! accounts. There are two exceptions. The keys of evenkeel's own tables identify the owner of a row. The tables of
+//! views that may be spread are distinguished by [`Placement`](evenkeel_account::company::Placement).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl SimulatedAccounts {
             .collect()
     }
 
-    /// The rows of all these tables. Tables of the second account have the name that [`located`] returns.
+    /// Returns the rows of all these tables. Tables of the second account have the name that [`located`] returns.
     pub(super) fn tables(&self, names: &[&str]) -> Tables {
         let mut tables = Tables::new();
         for (name, (account, world)) in names

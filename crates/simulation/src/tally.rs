@@ -138,7 +138,7 @@ impl Tally {
         self.each.extend(each);
     }
 
-    /// The kinds of faults of this world that did not occur in any run. Then the runs prove less than they seem to.
+    /// Returns the kinds of faults that can occur in this world, but did not occur in any run.
     pub fn never_hit(&self, world: World) -> Vec<FaultKind> {
         FaultKind::ALL
             .into_iter()
@@ -146,7 +146,7 @@ impl Tally {
             .collect()
     }
 
-    /// The rare events that should occur in runs of a world, and did not.
+    /// Returns the rare events that should occur in runs of this world, but did not.
     pub fn never_seen(&self, world: World) -> Vec<RareEvent> {
         RareEvent::ALL
             .into_iter()
@@ -164,7 +164,7 @@ impl Tally {
         }
     }
 
-    /// How long after the storm the backlog was drained, in this share of the runs.
+    /// Returns the time after the storm within which this share of the runs had drained its backlog.
     pub fn drained_after(&self, share: f64) -> Duration {
         self.quantile(share, |each| each.drained_after)
     }

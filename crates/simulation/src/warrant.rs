@@ -1,24 +1,24 @@
 //! The rules for writes of a primary, checked at each operation:
 //!
 //! * A worker acts only for a job that runs, or that ran when the request was sent.
-//! * A put writes its own content over the existing one, as a second implementation merges it, and only if its condition holds.
-//! * An archive, a move and a restore write what the other place contained at some time since their first delivery. A restore and a move never
-//!   overwrite what somebody else has created.
+//! * A put writes only if its condition holds. The result must equal the content that a second implementation computes.
+//! * An archive, a move and a restore write content that their source had at some time since their first delivery. A restore and a move never
+//!   overwrite what another writer has created.
 //! * Other writes of a worker leave the content unchanged.
-//! * A primary may be deleted for a delete job that has not deleted a primary before. A redelivery leaves alone what was created since. A
-//!   primary may also be deleted if exactly its content is in the archive, or in the place to which the job has moved it.
+//! * A delete job may delete a primary. A redelivery does not delete what was created after the job was enqueued.
+//! * A primary may be deleted if exactly its content is in the archive, or at the key to which the job has moved it.
 //! * An archived row may be deleted if exactly its content was restored since the row was written. The job that has written the row may delete
 //!   it, too, unless an original was deleted because of the row.
-//! * A client's merge into the content that a job wrote counts as a later write. A delete job leaves such a primary alone, and the job that
-//!   wrote the rest does not overwrite it.
-//! * Content that was archived or moved, and therefore exists in one place only, is not overwritten by a job that has copied anything there and
-//!   observed that its source was deleted. It is not overwritten either if the job that archived it was enqueued in a later second than the
-//!   job that writes.
+//! * A client's merge into the content that a job wrote counts as a later write. A delete job does not delete such a primary, and the job that
+//!   wrote the content does not overwrite it.
+//! * A row may be the only copy of its content, because a job has archived or moved the content. A job that has already deleted its source does
+//!   not overwrite such a row. No job overwrites an archived row if it was enqueued in an earlier second than the job that wrote the row.
 //! * A primary is created only for a running job that asks for it. So a deleted primary stays deleted.
 //!
-//! A known limit: the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`, may arrive after its worker
-//! has given up, and restore what was deleted in between. An insert has no condition that could stop it. Such a resurrection is counted if
-//! the run that sent it was allowed to write then. Its derived data must be correct all the same.
+//! One limit is known. An insert may arrive after its worker has given up, and restore what was deleted in between, because no condition of an
+//! insert prevents this. It may be the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`. Such a
+//! resurrection is counted, and is not a violation if the run that sent the insert was allowed to write. The derived data must be correct all
+//! the same.
 
 use super::content::{Content, difference};
 use super::expectation::{EntityJob, JobCondition};
@@ -60,7 +60,8 @@ impl History {
                     self.record_source_deleted(&author.message, (SOURCE, to), &before.content);
                 }
             }
-            // If two jobs copied the same version, the first one cannot know whether its own delete succeeded.
+            // Only the job whose copy is in the archive is recorded. If two jobs copied the same version, the other job
+            // cannot know whether its own delete succeeded.
             "archive" if copied_by() == Some(&author.message) => {
                 self.record_source_deleted(&author.message, (TARGET, key), &before.content);
             }
@@ -98,7 +99,7 @@ impl History {
         }
     }
 
-    /// Whether a job has copied this content into the archive, and no original was deleted because of the copy.
+    /// Whether this job has written the archived row, and no original was deleted because of the row.
     fn is_unused_copy(before: &KnownPrimary, message: &str, ledger: &Ledger) -> bool {
         !before.used
             && before
@@ -132,19 +133,21 @@ impl History {
             ));
         };
         let Some(asked) = Self::job(ledger, by) else {
-            return wrong("it is not a job for an entity".to_owned());
+            return wrong("its message is not a job for an entity".to_owned());
         };
         let authors = event.authors(ledger);
         if !authors.iter().any(|author| author.message == *by) {
             return wrong(format!(
-                "this worker did not run it; it ran {}",
+                "this worker did not run the job; it ran {}",
                 for_whom(&authors, ledger)
             ));
         }
         // Two messages may contain the same job. Each run may overwrite what the other has written.
         let of_another_job = |other: &String| !ledger.same_job(by).contains(&other.as_str());
         if before.by.as_ref().is_none_or(of_another_job) && !allows(asked, before) {
-            return wrong(format!("the job has no permission: {asked:?}"));
+            return wrong(format!(
+                "the condition of the job does not allow it: {asked:?}"
+            ));
         }
         let after = |other: &String| of_another_job(other) && ledger.was_enqueued_later(other, by);
         let is_own = before
@@ -153,16 +156,16 @@ impl History {
             .is_some_and(|other| !of_another_job(other));
         if is_own && before.merged.is_some() && before.content != *content {
             return wrong(format!(
-                "a client merged into what this job had written: {}",
+                "a client had merged a property into what this job wrote: {}",
                 difference(content, &before.content)
             ));
         }
         if before.present && *table == TARGET && before.by.as_ref().is_some_and(after) {
-            return wrong("it was enqueued before the job that wrote the row".to_owned());
+            return wrong("the job was enqueued before the job that wrote the row".to_owned());
         }
         if before.only && before.content != *content && self.has_moved_away(by) {
             return wrong(
-                "the job moved another entity there, and there is no copy of this one".to_owned(),
+                "the job had already deleted its source, and the row was an only copy".to_owned(),
             );
         }
         self.is_brought(event, content, before, (by, asked), ledger)
@@ -192,7 +195,7 @@ impl History {
                 .map(|known| difference(content, &known.content))
                 .unwrap_or_default();
             Err(format!(
-                "{from}{} has not had this content since the delivery: {from_there}",
+                "{from}{} has not had this content since the first delivery: {from_there}",
                 asked.key
             ))
         };
@@ -200,7 +203,7 @@ impl History {
             (SOURCE, "put") if asked.key == **key => {
                 if before.by.as_deref() == Some(by) && before.present {
                     return Err(format!(
-                        "it had written other content before: {}",
+                        "the job had written other content before: {}",
                         difference(content, &before.content)
                     ));
                 }
@@ -214,7 +217,7 @@ impl History {
                     Ok(())
                 } else {
                     Err(format!(
-                        "it was expected to write other content: {}",
+                        "the job was expected to write other content: {}",
                         difference(content, &expected)
                     ))
                 }
@@ -222,12 +225,12 @@ impl History {
             (SOURCE, "restore") if asked.key == **key => copied(TARGET),
             (SOURCE, "move") if asked.to.as_ref() == Some(*key) => copied(SOURCE),
             (TARGET, "archive") if asked.key == **key => copied(SOURCE),
-            _ => Err(format!("it must not write this row: {asked:?}")),
+            _ => Err(format!("the job must not write this row: {asked:?}")),
         }
     }
 }
 
-/// Whether a job may overwrite the existing content, if it has not written here before.
+/// Whether the condition of a job allows it to overwrite content that another job or a client has written.
 fn allows(asked: &EntityJob, before: &KnownPrimary) -> bool {
     match (asked.op, &asked.guard) {
         ("put", Some(JobCondition::Match(wanted))) => before.etag.as_ref() == Some(wanted),

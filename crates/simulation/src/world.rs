@@ -1,5 +1,5 @@
-//! The choice of a world. Worlds differ only in data: the catalog, the client's script, the parts that are throttled,
-//! and the final checks.
+//! The parts in which worlds differ: the catalog, the client's script, the parts that are throttled, and the final
+//! checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +32,7 @@ pub enum World {
     Patterns,
     /// Archives: logs, documents and files of archived entities, and tables by date. Also documents of a search index.
     Archives,
-    /// An operator and running workers: successive catalogs, and two accounts.
+    /// An operator who changes the catalog while workers run, and two accounts.
     Releases,
 }
 
@@ -158,7 +158,7 @@ impl Setting {
         }
     }
 
-    /// All tables without a date in their name, including the tables of footprints.
+    /// All tables without a date in their name, including tables of footprints.
     pub(super) fn tables(&self) -> &'static [&'static str] {
         match self {
             Self::Company(_) => &company::TABLES,
@@ -185,7 +185,7 @@ impl Setting {
         }
     }
 
-    /// Whether there are keys that the last of two writers gets.
+    /// Whether a key that two primaries want belongs to the last writer.
     pub(super) fn has_last_writer(&self) -> bool {
         match self {
             Self::Company(shape) => shape.last_writer,
@@ -203,12 +203,12 @@ impl Setting {
         }
     }
 
-    #[expect(clippy::expect_used, reason = "a constant, which every run uses")]
+    #[expect(clippy::expect_used, reason = "the constant is a valid name")]
     pub(super) fn index(&self) -> Option<(CollectionName, &'static [&'static str])> {
         match self {
             Self::Company(_) | Self::Patterns(_) | Self::Releases(_) => None,
             Self::Archives(_) => Some((
-                CollectionName::new(archives::INDEX).expect("a name"),
+                CollectionName::new(archives::INDEX).expect("a valid name"),
                 &archives::FIELDS,
             )),
         }
@@ -281,8 +281,8 @@ impl Setting {
         }
     }
 
-    /// In the `archives` world, the history that judges each change of an entity, in place of the company's.
-    /// `queues_off` is the offset of the queues' clock.
+    /// Returns the history that judges each change of an entity in the `archives` world. Other worlds use [`History`]
+    /// itself. `queues_off` is the offset of the queues' clock.
     pub(super) fn history(
         &self,
         steps: &[ClientStep],

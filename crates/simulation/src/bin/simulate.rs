@@ -14,12 +14,12 @@
 //! simulate --scale --workers 1 --arrivals 333   time from a write to the end of its job, while a worker is busy
 //! ```
 //!
-//! Exit codes: 0 no violation; 1 a seed failed, a kind of fault never occurred, or a seed was not repeatable.
+//! Exit codes: 0 no violation; 1 a seed failed or was not repeatable, or a kind of fault or a rare event never occurred.
 
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a command of its own"
+    reason = "a command-line program"
 )]
 
 use std::num::NonZero;
@@ -70,7 +70,7 @@ struct Args {
     /// Several cuts may be given, separated by commas.
     #[arg(long, requires = "seed", value_delimiter = ',')]
     cut: Vec<Cut>,
-    /// Runs the seed with this many different tails, on one thread. The seed of the last cut is incremented each time.
+    /// Runs the seed with this many different ends, on one thread. The seed of the last cut is incremented each time.
     #[arg(long, requires = "cut", conflicts_with_all = ["trace", "shrink"])]
     tails: Option<u64>,
     /// Searches every interleaving of a tiny world, until one fails.
@@ -100,10 +100,12 @@ struct Args {
     /// Measurement: number of partitions of the primaries' table.
     #[arg(long, requires = "scale", default_value_t = 64)]
     partitions: usize,
-    /// Measurement: one partition is hot, with a tenth of the jobs and 1,900 other entities per second.
+    /// Measurement: one partition is hot. It receives a tenth of the jobs, and an application reads 1,900 entities per
+    /// second from its footprints.
     #[arg(long, requires = "scale")]
     hot: bool,
-    /// Measurement: this many primaries per second are written while workers are busy, each with a message of its own.
+    /// Measurement: an application writes this many primaries per second while workers are busy, each with its own
+    /// message.
     #[arg(long, requires = "scale", conflicts_with = "batch")]
     arrivals: Option<f64>,
     /// Measurement: workers do not pace themselves.
@@ -115,7 +117,8 @@ struct Args {
     /// Injects no faults, so that only the workers affect each other.
     #[arg(long)]
     faultless: bool,
-    /// Releases: one account is away for a long time in every seed. Otherwise this happens in a quarter of the seeds.
+    /// In the world `releases`, one account refuses everything for a long time. Without this option, this happens in a
+    /// quarter of the seeds.
     #[arg(long)]
     away: bool,
     /// Runs one of this many seeds twice, and compares the hashes.
@@ -140,7 +143,7 @@ fn run_request(args: &Args, seed: u64) -> RunRequest {
     }
 }
 
-/// The options that a run needs in addition to its world and seed.
+/// Returns the options that reproduce a run, in addition to its world and seed.
 fn flags(request: &RunRequest) -> String {
     let given = [
         (request.away, " --away"),
@@ -252,7 +255,7 @@ fn run_tails(request: &RunRequest, tails: u64, most: usize) -> bool {
 fn run_shrunk(request: &RunRequest) -> bool {
     let Some(allowed) = shrink(request) else {
         println!(
-            "seed {} does not fail, so that there is nothing to shrink",
+            "seed {} does not fail, so there is nothing to shrink",
             request.seed
         );
         return true;
@@ -272,7 +275,7 @@ fn run_shrunk(request: &RunRequest) -> bool {
         workers.to_string()
     };
     println!(
-        "it still fails with {workers} workers, {faults} faults and {step_groups} steps of the client, without:"
+        "the seed still fails with {workers} workers, {faults} faults and {step_groups} steps of the client, without:"
     );
     for fault in without {
         println!("  {fault}");
@@ -391,7 +394,7 @@ fn threads(args: &Args) -> usize {
         .map_or(1, NonZero::get)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+#[expect(clippy::cast_precision_loss, reason = "printed for people")]
 fn run_searches(args: &Args, most: u64) -> bool {
     let threads = threads(args);
     let is_asked =
@@ -526,16 +529,16 @@ fn run_seeds(args: &Args) -> bool {
     }
     let unseen = all.never_seen(args.world);
     for rare_event in &unseen {
-        println!("NEVER SEEN: {rare_event}; these seeds prove less than they seem to");
+        println!("NEVER SEEN: {rare_event}; these seeds do not test it");
     }
     let never = all.never_hit(args.world);
     for fault in &never {
-        println!("NEVER MET: {fault}; these seeds prove less than they seem to");
+        println!("NEVER MET: {fault}; these seeds do not test it");
     }
     all.failed.is_empty() && unrepeatable.is_empty() && never.is_empty() && unseen.is_empty()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+#[expect(clippy::cast_precision_loss, reason = "printed for people")]
 fn print_summary(all: &Tally, took: Duration, threads: usize) {
     let Median {
         jobs,
@@ -587,7 +590,7 @@ fn print_summary(all: &Tally, took: Duration, threads: usize) {
         println!("  {:>9} × {fault}", all.faults.of(fault));
     }
     println!(
-        "known limit met: {} × a late insert brought back a deleted entity",
+        "known limit met: {} × a late insert restored a deleted entity",
         all.resurrections
     );
 }
