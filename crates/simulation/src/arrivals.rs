@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use evenkeel_model::EntityKey;
 
-/// For primaries whose job has not ended, the time of the write. For the others, the time from the write to the end of
-/// the job.
+/// The map has the write time of each primary whose job has not ended. The list has, for each other primary, the time
+/// from the write to the end of its job.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Mutex<(BTreeMap<EntityKey, Duration>, Vec<Duration>)>);
 

@@ -173,8 +173,8 @@ fn batch(
     let size = *draw.of(&[2, 3, 5, 8, 13, 20]);
     let mut places: Vec<usize> = Vec::new();
     while places.len() < size.min(all.len()) {
-        // The first `known` employees also have other jobs. These employees are chosen more often, so that the jobs
-        // meet.
+        // The first `known` employees also have other jobs. These employees are chosen more often, so that jobs of the
+        // same employee run at the same time.
         let place = if draw.happens(0.4) {
             draw.below(known)
         } else {

@@ -181,7 +181,7 @@ pub(super) fn script(
             version += 1;
             step_group += 1;
             let action = action(version);
-            // A message follows the client's own change, sooner or later, and sometimes twice.
+            // A sync message follows each change that the client makes itself. Sometimes it is sent twice.
             if let ClientAction::Write(table, Entity { key, .. })
             | ClientAction::Remove(table, key) = &action
             {

@@ -23,7 +23,7 @@ const BURST_SECONDS: f64 = 10.0 * 60.0;
 const AWAY: Range<f64> = 900.0..3.0 * 3_600.0;
 const AWAY_SHARE: f64 = 0.25;
 
-/// Added to the seed for the faults of the second account, so that they differ from the faults of the first.
+/// Combined with the seed for the faults of the second account, so that they differ from the faults of the first.
 const ABROAD: u64 = 0x00ab_20ad << 32;
 
 #[derive(Debug, Clone)]

@@ -215,8 +215,7 @@ impl WorkerFleet {
         match (end, stop_requested) {
             // The worker could not create its queues, because a request was refused. The host starts the next worker.
             (WorkerEnd::Stopped(Err(error)), _) if format!("{error:#}").contains(REFUSED) => {}
-            // A worker may refuse its catalog, unless its configuration and the recorded catalog were those of the last
-            // release when the worker started.
+            // A worker may refuse its catalog while releases change. After the last release, a refusal is a violation.
             (WorkerEnd::Stopped(Err(error)), _)
                 if error.chain().any(is_refusal)
                     && self.releases.as_ref().is_some_and(|releases| {
@@ -390,8 +389,8 @@ impl WorkerFleet {
             CatalogOwner::default(),
         );
         loop {
-            // If this fails, the next pass tries again. In half of the passes the keeper queues drops whether or not
-            // they are due, as an operator may. So jobs of the same table run at the same time more often.
+            // If a pass fails, the next pass tries again. Half of the passes ignore the schedule, as an operator may.
+            // So jobs that drop the same table run at the same time more often.
             let time = if rng.unit() < 0.5 {
                 TurnTime::Due
             } else {

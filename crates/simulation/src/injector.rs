@@ -21,7 +21,7 @@ use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo};
 use evenkeel_model::EntityKey;
 use evenkeel_storage::{ErrorClass, Resource, Rng as _, Service};
 
-/// The service accepts a request for this long after it was signed (Azure: Shared Key).
+/// The service accepts a request for this many seconds after it was signed (Azure: Shared Key).
 const OLDEST_REQUEST: f64 = 15.0 * 60.0;
 const TIMEOUT: Duration = Duration::from_secs(30);
 const SLOWEST: f64 = 90.0;

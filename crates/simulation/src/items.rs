@@ -25,8 +25,8 @@ pub enum ItemPlace {
     Document(String, String),
 }
 
-/// An item: the row, blob, file or document that contains it, and its part of that as JSON. If the item is all of it,
-/// the part is empty.
+/// The row, blob, file or document that contains an item, and the item's part of the content as JSON. If the item is
+/// the whole content, the part is empty.
 pub(super) type Item = (ItemPlace, String);
 
 type ListedItem = (
@@ -266,7 +266,8 @@ pub(super) fn members_of(
             [pk, rk, ..] => EntityKey::new(pk.as_str(), rk.as_str()).ok(),
             [] => None,
         };
-        let key = key.ok_or_else(|| format!("{place} has a member without a key: {texts:?}"))?;
+        let key =
+            key.ok_or_else(|| format!("{place} has a member without a valid key: {texts:?}"))?;
         Ok(HeldItem {
             item: (place.clone(), member(texts)),
             owner: (source.to_owned(), key),
@@ -276,7 +277,7 @@ pub(super) fn members_of(
     held.collect()
 }
 
-/// Returns the name that stands for the table in the primaries of a document archive's large values.
+/// Returns the name of the virtual table of an archive. The primaries of archived large values are in this table.
 pub(super) fn filing(archive: &str) -> String {
     let capital = |word: &str| {
         word.chars()

@@ -317,8 +317,8 @@ impl Ledger {
                 entry.panics
             ));
         }
-        // A redelivered sync may share a run that waits for an earlier delivery. The turn of the earlier delivery then
-        // counts.
+        // A redelivered sync may share the waiting run of an earlier delivery to the same worker. The turn of that
+        // delivery then counts.
         let shared = entry.shares_runs()
             && entry
                 .deliveries
@@ -392,7 +392,8 @@ impl Ledger {
             return;
         };
         let advanced = matches!(outcome, Outcome::Advanced { .. });
-        // A run that has lost its lease may still report progress, after another run has ended the job.
+        // A run that has lost its lease may still report progress after another run has ended the job. This report must
+        // not replace the outcome.
         if !(advanced
             && matches!(
                 entry.ended,
@@ -534,7 +535,7 @@ impl Ledger {
             .len()
     }
 
-    /// Returns the primaries of expired jobs, each with whether one of these jobs was a full sync. The client has to
+    /// Returns the primaries of expired jobs. The flag is true if one of the jobs was a full sync. The client has to
     /// send such jobs again.
     pub(super) fn expired(&self) -> BTreeMap<(&'static str, EntityKey), bool> {
         let expired = self
@@ -732,7 +733,8 @@ impl Ledger {
             .any(|((_, other), entry)| other.as_str() > id && entry.is(key, "archive"))
     }
 
-    /// Whether a job with these staged blobs has written an employee. This may be an earlier message with the same job.
+    /// Whether a job with these staged blobs has written an employee. If the job was sent several times, any of its
+    /// messages counts.
     fn took_what_was_staged(&self, staged: &[String], history: &History) -> bool {
         self.of_staged(staged)
             .any(|(id, _)| history.has_written_to("Employees", id))

@@ -5,7 +5,7 @@
 //!   seed ─▶ fault plan ──▶ fleet: 1 to 3 workers, each as `app` composes it (retry ▸ group ▸ pace ▸ circuit ▸ account)
 //!      │    (swarm of       │ crash, SIGTERM, start again
 //!      │     faults)        ▼
-//!      ├───────────▶ injector: the fault of each of their operations ──▶ sim account ◀─ client: a script from the seed
+//!      ├───────────▶ injector: a fault for each worker's operation ────▶ sim account ◀─ client: a script from the seed
 //!      │                                                                       │
 //!      └───────────────────────── witness: every change ◀──────────────────────┘
 //!                                  mirror   after every operation, each derived item is in a footprint or queued for a recheck
@@ -39,7 +39,7 @@
 //!
 //! These faults are injected. Each [`FaultKind`] has its own rate, which is zero in many seeds.
 //!
-//! | target | faults |
+//! | scope | faults |
 //! |---|---|
 //! | one request | lost or refused before it is executed; executed, but its answer is lost; slow; executed after its sender gave up |
 //! | | refused permanently between two attempts (401, 403, 409 for a name that is being deleted, 400, 413) |

@@ -1,5 +1,5 @@
-//! Writes to derived data that do not come from workers: a copy tool saves rows again, and a foreign writer edits
-//! footprints. At the end, the affected primaries get a full sync.
+//! Simulates two other writers of derived data: a copy tool saves rows again, and a foreign writer edits footprints. At
+//! the end, the affected primaries get a full sync.
 
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ impl SimulatedClient {
     }
 }
 
-/// A worker may have changed or deleted the item meanwhile. Both are not errors here.
+/// A worker may have changed or deleted the item meanwhile, which is not an error here.
 fn ignore_lost_race<T>(done: Result<T, StoreError>) -> Result<(), StoreError> {
     match done {
         Err(error) if error.is_lost_race() || error.is_missing_item() => Ok(()),

@@ -306,7 +306,9 @@ pub(super) fn footprints(
             ));
         }
         if !primaries.contains(&primary) && !items.is_empty() {
-            return Err(format!("the tombstone of {primary:?} lists {items:?}"));
+            return Err(format!(
+                "the footprint of the deleted primary {primary:?} still lists {items:?}"
+            ));
         }
         for item in items.into_keys() {
             if found.get(&item).is_some_and(|(owner, _)| *owner != primary) {

@@ -201,8 +201,8 @@ impl RareEventCounter {
         }
     }
 
-    /// Counts changes in another account than the fixed account of a table or container. They occur only if views are
-    /// spread or have moved.
+    /// Counts changes in an account other than the fixed account of a table or container. They occur only if a release
+    /// has placed a view in another account.
     fn releases(&mut self, execution: &Execution<'_>) {
         for change in execution.changes {
             let (name, exists) = match change {

@@ -5,14 +5,14 @@
 //! | world | question | answer | wrong if |
 //! |---|---|---|---|
 //! | company | `find` | an entity | since the question, neither the table nor the archive has had this content |
-//! | | | none | the entity was always in one of them when the client read the table, the archive, and the table again |
+//! | | | none | no timing of the three reads (table, archive, table) can have missed the entity |
 //! | | `settled` | yes | the primary was not written since the question, and one of its rows is missing or differs |
 //! | | `lookup` of copies | copies | a primary has two copies |
 //! | | | a copy | its primary never had this content, or a reader has already seen a newer content in this copy |
 //! | | | none | `settled` has answered yes before, and the primary was not written since |
 //! | | `lookup` of entities | an entity | the entity has not had this content since the question |
 //! | patterns | three reads of the keys of a `move` | an entity | since the question, the entity has not had this content under either key |
-//! | | | none | the entity was always under one of the keys when the client read the old, the new, and the old key again |
+//! | | | none | no timing of the three reads (old key, new key, old key) can have missed the entity |
 //! | | `settled` of a team | yes | the team was not written since the question, and an employee has another team name |
 //!
 //! A copy that was deleted and recreated may have older content than a reader has seen, because an old insert may arrive late. A recheck
@@ -59,8 +59,8 @@ pub(super) enum SimulatedReaders {
 }
 
 impl SimulatedReaders {
-    /// Creates readers of these employees. `seen` are the accounts with the faults of readers. Returns `None` if the
-    /// world has no readers.
+    /// Creates readers of these employees, or returns `None` if the world has no readers. `seen` are the accounts,
+    /// whose answers to readers are delayed.
     pub(super) fn of(
         setting: &Setting,
         storm: Duration,

@@ -611,8 +611,8 @@ impl SimulationRun {
                 ));
             }
         }
-        // If a later writer took over its key, or a foreign writer has changed its rows, a primary is not notified. So
-        // the operator sends a full sync.
+        // A primary is not notified if a later writer has taken over its key, or if a foreign writer has changed its
+        // rows. So the operator sends a full sync.
         let overwritten = if self.setting.has_last_writer() {
             self.shared_state.records().history.contenders()
         } else {

@@ -37,7 +37,7 @@ pub(super) enum Scenario {
     InAndOut,
     /// Writes arrive as late as possible, and the clocks of the hosts differ as much as possible.
     AsLateAsMayBe,
-    /// Requests to delete an employee are lost, and the employee is changed before they are sent again.
+    /// Requests to delete an employee are lost, and the employee is changed before the requests are sent again.
     ChangedMeanwhile,
     /// Messages expire between two attempts, and the operator discards jobs that were given up.
     Discarded,

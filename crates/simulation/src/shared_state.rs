@@ -258,7 +258,8 @@ impl SharedState {
         records.races.delayed(caller, self.elapsed());
         if operation.what.service() == Service::Queue {
             match fault {
-                // A slow request does not delay other requests.
+                // A slow request does not delay other requests, so it does not explain why deliveries count as
+                // attempts.
                 FaultKind::SlowRequest | FaultKind::SlowAnswer => records.ledger.disturb(caller),
                 FaultKind::Throttling => {
                     records.ledger.disturb(caller);
@@ -326,7 +327,7 @@ impl SharedState {
         self.records().ledger.expect(expectation, ttl);
     }
 
-    /// Records the begin of a run, and returns its tick.
+    /// Records the start of a run, and returns its tick.
     pub(super) fn run_begins(
         &self,
         caller: u32,

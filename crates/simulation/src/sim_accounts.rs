@@ -17,7 +17,7 @@ use evenkeel_storage::Account;
 
 use evenkeel_account::company::{abroad, container, located, table};
 
-/// The first number of the operations on the second account.
+/// The number of the first operation on the second account.
 const NUMBERS: u64 = 1 << 40;
 
 #[derive(Clone)]

@@ -128,7 +128,7 @@ impl History {
         };
         let Some(by) = &by else {
             return wrong(format!(
-                "the write names no job and changed the content: {}",
+                "the write has no job stamp, but changed the content: {}",
                 difference(content, &before.content)
             ));
         };
@@ -165,7 +165,7 @@ impl History {
         }
         if before.only && before.content != *content && self.has_moved_away(by) {
             return wrong(
-                "the job had already deleted its source, and the row was an only copy".to_owned(),
+                "the job had already deleted its source, and this row was the only copy of its content".to_owned(),
             );
         }
         self.is_brought(event, content, before, (by, asked), ledger)

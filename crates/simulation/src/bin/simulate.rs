@@ -121,7 +121,7 @@ struct Args {
     /// quarter of the seeds.
     #[arg(long)]
     away: bool,
-    /// Runs one of this many seeds twice, and compares the hashes.
+    /// Runs one in this many seeds twice, and compares the hashes.
     #[arg(long, default_value_t = 100)]
     twice: u64,
     /// Ends after this many failing seeds.
