@@ -20,8 +20,8 @@ use evenkeel_model::{EntityKey, Row};
 
 const PREFIX: &str = "Attempts";
 
-/// A follower is a table of the same date for a view or for footprints. If its source table does not exist, it may
-/// remain this long after its retention time.
+/// A follower is a table of the same date for a view or for footprints. A follower without a source table may remain
+/// this long after its retention time.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 /// Resolution of the queues' clock.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);

@@ -8,8 +8,8 @@
 //!   deleted the source because of the document.
 //! * A worker writes or deletes an entity, or creates a document, only for a job that runs, or that ran when the request was sent. So a
 //!   deleted entity stays deleted, and each delivery of a delete job deletes at most once.
-//! * A put writes what its client sent, a restore writes what was archived, and a move writes what it moves. Each overwrites only content
-//!   that its condition allows.
+//! * A put writes what its client sent, a restore writes what was archived, and a move writes what it moves. A put overwrites only what its
+//!   condition allows. A restore or a move overwrites nothing but its own earlier write.
 //!
 //! The known limit of the `company` world applies here, too: a late insert may restore what was deleted in between.
 
@@ -627,7 +627,7 @@ impl ArchiveHistory {
             ("delete", Outcome::Skipped { .. }) => {
                 guard.is_some() || later.delivery || written_since()
             }
-            // A version has only one log line, which may name another job.
+            // A version has only one log line, which may name another job that archived the same version.
             ("archive", Outcome::Done(_)) => archived() || (*table == EVENTS && absent()),
             ("archive", Outcome::Skipped { .. }) => {
                 guard.is_some()
