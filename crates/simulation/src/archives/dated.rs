@@ -20,8 +20,8 @@ use evenkeel_model::{EntityKey, Row};
 
 const PREFIX: &str = "Attempts";
 
-/// A follower is a table of the same date for a view or for footprints. A follower without a source table may remain
-/// this long after its retention time.
+/// A follower is the table of a view or of footprints that has the same date as a source table. A follower without a
+/// source table may remain this long after its retention time.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 /// Resolution of the queues' clock.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
@@ -125,7 +125,7 @@ impl DatedHistory {
         }
         if !self.is_over(table, now.saturating_add(self.queues_off).unwrap_or(now)) {
             return Err(format!(
-                "table {table} was dropped too early: it is kept for {:?} after its hour",
+                "table {table} was dropped before its retention time of {:?} had passed",
                 self.keep
             ));
         }

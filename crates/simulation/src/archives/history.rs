@@ -57,7 +57,7 @@ pub(super) struct FiledDocument {
     pub(super) says: ArchivedVersion,
     /// The source version that the document contains.
     version: Option<String>,
-    /// Whether the source has had the same content since the document was written.
+    /// Whether the content was written to the source after it was archived.
     restored: bool,
     /// Whether an archive job has deleted the archived version from the source while this document existed.
     used: bool,
@@ -82,7 +82,7 @@ pub(crate) struct ArchiveHistory {
     pub(super) files: BTreeMap<FilePlace, Bytes>,
     pub(super) dated: DatedHistory,
     written_for: BTreeSet<String>,
-    /// Messages whose job stamp was observed on a document or line, with the entity and the tick of the first
+    /// Messages whose job stamp was observed on a document or log line, with the entity and the tick of the first
     /// observation.
     archived_for: BTreeMap<String, (Address, u64)>,
     /// Contents that were moved to a new key, with the old key.
@@ -345,7 +345,7 @@ impl ArchiveHistory {
         if !seen.runs(by) {
             let whom = for_whom(&seen.authors, seen.ledger);
             return Err(format!(
-                "{table}{key} was written for {by:?}, which this worker did not run; it ran {whom}"
+                "{table}{key} was written for message {by:?}, but the worker's runs were {whom}"
             ));
         }
         if !same {
@@ -368,7 +368,7 @@ impl ArchiveHistory {
             };
             if !right {
                 return Err(format!(
-                    "lost update: {table}{key} has unexpected content {content:?} after {op} {by:?} over {was:?}"
+                    "lost update: {op} {by:?} wrote unexpected content to {table}{key}: {content:?}, over {was:?}"
                 ));
             }
         }
@@ -393,7 +393,7 @@ impl ArchiveHistory {
             Ok(())
         } else {
             Err(format!(
-                "lost update: {table}{key} was overwritten by {by:?} without permission: {asked:?} over {was:?}"
+                "lost update: message {by:?} overwrote {table}{key} against its condition: {asked:?}, over {was:?}"
             ))
         }
     }
@@ -460,7 +460,7 @@ impl ArchiveHistory {
             None if !seen.runs(Some(&says.by)) => {
                 let whom = for_whom(&seen.authors, seen.ledger);
                 return Err(format!(
-                    "resurrection: document {name} was created for {}, which this worker did not run; it ran {whom}",
+                    "resurrection: document {name} was created for message {}, but the worker's runs were {whom}",
                     says.by
                 ));
             }

@@ -1,5 +1,5 @@
-//! Computes the expected end state of the `archives` world from scratch. It does not use the program's catalog,
-//! templates and patterns, or its readers of documents, lines and pointers.
+//! Computes the expected end state of the `archives` world from scratch. This computation uses neither the program's
+//! catalog, templates and patterns nor its readers of documents, lines and pointers.
 
 use std::collections::{BTreeMap, BTreeSet};
 

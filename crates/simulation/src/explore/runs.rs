@@ -341,14 +341,14 @@ impl Runs {
                 }
                 Poll::Ready(Err(failure)) => return Err(failure.chain()),
                 Poll::Pending if recorder.len() == answered => {
-                    return Err("a plan waits without a request".to_owned());
+                    return Err("the plan waits, but has sent no request".to_owned());
                 }
                 Poll::Pending => {}
             }
             while let Some(request) = recorder.request(answered) {
                 let item_op = registry.item_op(&request, |_, _| 0);
                 let ItemOp::Read(row) = item_op else {
-                    return Err(format!("a plan sends a write: {request:?}"));
+                    return Err(format!("the plan sends a write: {request:?}"));
                 };
                 let reply = registry.reply(&request, &item_op, super::state::read(row_states, row));
                 recorder.answer(answered, reply);

@@ -1,5 +1,5 @@
-//! The search visits each state once, depth first. It checks the invariant after every step, and the derived data at
-//! every end.
+//! The search visits each state once, depth first. It checks the invariant after every step, and the derived data in
+//! every state that has no next step.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;

@@ -1,5 +1,5 @@
-//! Computes the expected end state of the `patterns` world from scratch. It does not use the program's catalog,
-//! templates and patterns, or its readers of lists, pointers and wide entities.
+//! Computes the expected end state of the `patterns` world from scratch. This computation uses neither the program's
+//! catalog, templates and patterns nor its readers of lists, pointers and wide entities.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -206,8 +206,8 @@ fn bursts(
     let (mut steps, mut version) = (Vec::new(), BURSTS);
     for nth in 0..4 + draw.below(6) {
         let department = format!("Laboratory {nth}");
-        // A run writes two employees in one transaction, from the state that a query returned. A single employee would
-        // be read again before the write.
+        // There are two employees, because a run writes several in one transaction, from the state that a query
+        // returned. A single employee would be read again before the write.
         let keys = ["12", "13", TEAM].map(|rk| EntityKey::new(department.as_str(), rk).ok());
         let [Some(one), Some(other), Some(team)] = keys else {
             continue;

@@ -87,7 +87,7 @@ impl Releases {
         for slot in (0..self.arrives.len()).filter(|slot| *slot != troubled) {
             let off = seconds(draw.magnitude(0.02, 2.0));
             // A worker can adopt other changes than new views only after the operator has recorded them and the worker
-            // has noticed that.
+            // has noticed the record.
             self.reload(
                 slot,
                 nth,

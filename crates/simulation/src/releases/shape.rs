@@ -17,11 +17,11 @@ const MOST: usize = 4;
 /// Fraction of the seeds in which many employees want the same key of a view, and the last writer gets the key.
 const CROWDED: f64 = 0.06;
 
-/// Fraction of the seeds in which a release is made in the busiest hour.
+/// Fraction of the seeds with a rush: a release is made in the busiest hour.
 const RUSHES: f64 = 0.5;
 /// Fraction of the seeds with a rush in which the last release only adds a view.
 const GROWS: f64 = 0.6;
-/// Fraction of the seeds with patterns in which the last release only adds ranges.
+/// Fraction of the seeds with the entities of the `patterns` world in which the last release only adds ranges.
 const RANGED: f64 = 0.3;
 
 #[derive(Debug, Clone, Copy)]
