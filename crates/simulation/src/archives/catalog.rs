@@ -17,17 +17,17 @@ use evenkeel_model::log::LogPath;
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, CollectionName};
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn key(text: &str) -> Template {
     Template::parse(text).expect("a template")
 }
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn text(text: &str) -> Template {
     Template::parse_text(text).expect("a template")
 }
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn dated(pattern: &str) -> DatedRef {
     DatedRef {
         account: AccountName::main(),
@@ -65,7 +65,7 @@ fn large() -> ViewKind {
     })
 }
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn found(name: &str, source: &str) -> Arc<View> {
     let fields = [("title", "{Title}"), ("version", "{Version}")];
     let kind = ViewKind::SearchIndex(SearchIndex(Documents {
@@ -84,7 +84,7 @@ fn found(name: &str, source: &str) -> Arc<View> {
     )
 }
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn archives(shape: ArchivesShape) -> [Archive; 3] {
     let path = || DocumentPath::parse(DEFAULT_PATH).expect("a path");
     let archive = |source, target| Archive {

@@ -1,5 +1,5 @@
-//! The content of versions, documents and log lines, read by a second, simple implementation that does not use the
-//! codecs of production.
+//! Reads the content of versions, documents and log lines. This second, simple implementation does not use the codecs
+//! of production.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::LARGE_PROPERTY;
 use evenkeel_model::{EdmValue, Entity, EntityKey};
 
-/// The properties of an entity. A large value is represented by its hash, whether a row or a blob contains it.
+/// The properties of an entity. A large value is represented by its hash, whether a row, a blob or a file contains it.
 pub(super) type Content = BTreeMap<String, String>;
 
 fn large(text: &str) -> String {
@@ -68,8 +68,7 @@ pub(super) fn of_json(json: &Value) -> Content {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ArchivedVersion {
     pub(super) key: EntityKey,
-    /// The ETag of the archived version in the source. `None` if the job has withdrawn its claim that the document has
-    /// this version.
+    /// The ETag of the archived version in the source, or `None` if a run has given up and removed the ETag.
     pub(super) version: Option<String>,
     pub(super) by: String,
     pub(super) content: Content,
@@ -87,9 +86,9 @@ pub(super) fn archived(text: &[u8]) -> Result<ArchivedVersion, String> {
         .and_then(|stamp| stamp.split_once(' '))
         .map(|(message, _)| message.to_owned());
     Ok(ArchivedVersion {
-        key: key.ok_or_else(|| wrong("no key"))?,
+        key: key.ok_or_else(|| wrong("no PartitionKey or RowKey"))?,
         version: field("ek_source_etag").map(str::to_owned),
-        by: by.ok_or_else(|| wrong("there is no archived copy"))?,
+        by: by.ok_or_else(|| wrong("no job stamp in ek_job"))?,
         content: of_json(&json),
         value: field(LARGE_PROPERTY).and_then(pointed_to),
     })

@@ -1,7 +1,7 @@
-//! Checks each drop of a table by date. The table's retention time must have passed by the clock of the queue service,
-//! and if rows are archived, every row must be in a file.
+//! Checks each drop of a table by date. The retention time must have passed by the clock of the queue service. If the
+//! rows are archived, every row must be in a file.
 //!
-//! A worker never changes a row of these tables without a job.
+//! A worker must never change a row of a source table (`Attempts%Y%m%d%H`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,8 @@ use evenkeel_model::{EntityKey, Row};
 
 const PREFIX: &str = "Attempts";
 
-/// If the table that it follows does not exist, a table can be dropped this long after its period.
+/// A follower is the table of a view or of footprints that has the same date as a source table. A follower without a
+/// source table may remain this long after its retention time.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 /// Resolution of the queues' clock.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
@@ -124,7 +125,7 @@ impl DatedHistory {
         }
         if !self.is_over(table, now.saturating_add(self.queues_off).unwrap_or(now)) {
             return Err(format!(
-                "table {table} was dropped too early: it is kept for {:?} after its hour",
+                "table {table} was dropped before its retention time of {:?} had passed",
                 self.keep
             ));
         }
@@ -147,7 +148,7 @@ impl DatedHistory {
             .is_none_or(|(_, ends)| ends.saturating_add(self.keep).is_ok_and(|over| over <= now))
     }
 
-    /// Checks that every row of a dropped table is in exactly one file.
+    /// Checks that a complete archiving run contains exactly the rows of a dropped table.
     fn is_kept(&self, table: &str) -> Result<(), String> {
         if self.kept_in == KeptIn::Nowhere {
             return Ok(());
@@ -216,11 +217,11 @@ impl DatedHistory {
         Ok(rows)
     }
 
-    /// Checks the end state. Tables whose retention time has passed are dropped together with the tables that follow
-    /// them, and the archived rows still exist.
+    /// Checks the end state. Tables whose retention time has passed no longer exist, nor do their followers. Their
+    /// archived rows still exist.
     pub(super) fn judge(&self, now: Timestamp) -> Result<(), String> {
-        // A drop is queued when the retention time has passed by the correct clock, and is done when it has also passed
-        // by the queues' clock. Queues report the time of a message in whole seconds, without the fraction.
+        // A drop is queued when the retention time has passed by the correct clock. It is executed if the time has also
+        // passed by the queues' clock, which reports whole seconds.
         let now = now
             .saturating_add(self.queues_off.min(SignedDuration::ZERO))
             .and_then(|now| now.saturating_sub(QUEUE_CLOCK))
@@ -229,8 +230,8 @@ impl DatedHistory {
             let followed = period_of(table)
                 .map(|(digits, _)| format!("{PREFIX}{digits}"))
                 .unwrap_or_default();
-            // The followed table was never created. A worker may create it until an hour after its period, and the
-            // tables that follow it are not dropped before that.
+            // The source table was never created. A worker may create it until an hour after its period, so its
+            // followers are not dropped before that.
             let alone =
                 !self.tables.contains_key(&followed) && !self.dropped.contains_key(&followed);
             let over = if alone {
@@ -239,7 +240,7 @@ impl DatedHistory {
                 now
             };
             if self.is_over(table, over) || self.dropped.contains_key(&followed) {
-                return Err(format!("table {table} still exists after its time"));
+                return Err(format!("table {table} exists after its retention time"));
             }
         }
         self.dropped

@@ -1,14 +1,15 @@
 //! The history of the entities of the `archives` world. Each change is checked when it happens:
 //!
-//! * A worker deletes an entity only for a delete job, or if exactly this version is in its archive or under the key that it moved to.
-//! * A document or line has the content of the version that it names, and each version has one line.
-//! * A document is replaced only by the document of a newer version. A job that archived a version and observed that its source was deleted
-//!   never replaces a document.
-//! * A document is deleted only after its content was restored, or by its own job before that job deleted anything because of the document.
+//! * A worker deletes an entity only for a delete job, or after exactly this version was copied to an archive or to a new key.
+//! * A document or log line has the content of the version that it names, and each version has at most one log line.
+//! * A document is replaced only by the document of a newer version. A job that has archived a version and deleted the source never replaces
+//!   a document.
+//! * A document is deleted only if its content was restored, or by the job that wrote the document. In the second case, no job may have
+//!   deleted the source because of the document.
 //! * A worker writes or deletes an entity, or creates a document, only for a job that runs, or that ran when the request was sent. So a
 //!   deleted entity stays deleted, and each delivery of a delete job deletes at most once.
-//! * A put writes what its client sent, a restore writes what was archived, and a move writes what it moves. Each writes only over content
-//!   that it may replace.
+//! * A put writes what its client sent, a restore writes what was archived, and a move writes what it moves. A put overwrites only what its
+//!   condition allows. A restore or a move overwrites nothing but its own earlier write.
 //!
 //! The known limit of the `company` world applies here, too: a late insert may restore what was deleted in between.
 
@@ -56,7 +57,7 @@ pub(super) struct FiledDocument {
     pub(super) says: ArchivedVersion,
     /// The source version that the document contains.
     version: Option<String>,
-    /// Whether the content is, or was, restored to the source.
+    /// Whether the content was written to the source after it was archived.
     restored: bool,
     /// Whether an archive job has deleted the archived version from the source while this document existed.
     used: bool,
@@ -70,18 +71,18 @@ pub(crate) struct ArchiveHistory {
     known: BTreeMap<Address, KnownEntity>,
     /// The documents, by source table and key of the archived entity.
     pub(super) filed: BTreeMap<Address, FiledDocument>,
-    /// All contents that any document ever had.
+    /// All contents that the document of an entity has ever had.
     once_filed: BTreeMap<Address, Vec<Content>>,
     unfiled_at: BTreeMap<Address, u64>,
     filed_at: BTreeMap<Address, Timestamp>,
-    /// Messages whose jobs have written a document and then observed that the source was deleted.
+    /// Messages whose archive jobs have written a document and then deleted the source.
     source_deleted: BTreeSet<String>,
     lines: BTreeMap<(EntityKey, String), String>,
     logs: BTreeMap<String, Bytes>,
     pub(super) files: BTreeMap<FilePlace, Bytes>,
     pub(super) dated: DatedHistory,
     written_for: BTreeSet<String>,
-    /// Messages whose job stamp was observed on a document or line, with the entity and the tick of the first
+    /// Messages whose job stamp was observed on a document or log line, with the entity and the tick of the first
     /// observation.
     archived_for: BTreeMap<String, (Address, u64)>,
     /// Contents that were moved to a new key, with the old key.
@@ -274,7 +275,8 @@ impl ArchiveHistory {
             seen.ledger.has_deleted(author);
         }
         let archives = seen.author(|_, asked| asked.op == "archive" && asked.key == *key);
-        // If two jobs copied the same version, the first one cannot know whether its own delete succeeded.
+        // Only the job that the document names counts. If another job copied the same version before, that job cannot
+        // know whether its own delete succeeded.
         let copied_by = self.filed.get(address).map(|filed| &filed.says.by);
         if let Some(author) = archives
             .as_ref()
@@ -298,7 +300,7 @@ impl ArchiveHistory {
             return Ok(());
         }
         Err(format!(
-            "lost update: {}{key} was deleted at version {version:?} without a job that allows it, and there is no copy: {}",
+            "lost update: {}{key} was deleted at version {version:?}, but no job allows it and no copy exists: {}",
             address.0,
             for_whom(&seen.authors, seen.ledger)
         ))
@@ -343,7 +345,7 @@ impl ArchiveHistory {
         if !seen.runs(by) {
             let whom = for_whom(&seen.authors, seen.ledger);
             return Err(format!(
-                "{table}{key} was written for {by:?}, which this worker did not run; it ran {whom}"
+                "{table}{key} was written for message {by:?}, but the worker's runs were {whom}"
             ));
         }
         if !same {
@@ -366,11 +368,12 @@ impl ArchiveHistory {
             };
             if !right {
                 return Err(format!(
-                    "lost update: {table}{key} has unexpected content {content:?} after {op} {by:?} over {was:?}"
+                    "lost update: {op} {by:?} wrote unexpected content to {table}{key}: {content:?}, over {was:?}"
                 ));
             }
         }
-        // Two messages may contain the same job. Each run may continue with what the other has written.
+        // Two messages may contain the same job. The run of each message may overwrite what the run of the other has
+        // written.
         let is_own = |other: &str| {
             by.is_some_and(|by| other == by || seen.ledger.same_job(by).contains(&other))
         };
@@ -390,12 +393,12 @@ impl ArchiveHistory {
             Ok(())
         } else {
             Err(format!(
-                "lost update: {table}{key} was overwritten by {by:?} without permission: {asked:?} over {was:?}"
+                "lost update: message {by:?} overwrote {table}{key} against its condition: {asked:?}, over {was:?}"
             ))
         }
     }
 
-    /// Whether a client has sent this content as a change of the content `before`.
+    /// Whether the content results from a change that a client sent and that was applied to `before`.
     fn is_said(&self, content: &Content, before: Option<&Content>) -> bool {
         let Some(sent) = number(content).and_then(|version| self.sent_contents.get(&version))
         else {
@@ -429,7 +432,7 @@ impl ArchiveHistory {
             return match gone.filter(|gone| !gone.restored && (gone.used || !own(&gone.says.by))) {
                 None => Ok(()),
                 Some(gone) => Err(format!(
-                    "lost update: document {name} was deleted, and there is no other copy: {gone:?}"
+                    "lost update: document {name} was deleted, but no other copy exists: {gone:?}"
                 )),
             };
         };
@@ -457,7 +460,7 @@ impl ArchiveHistory {
             None if !seen.runs(Some(&says.by)) => {
                 let whom = for_whom(&seen.authors, seen.ledger);
                 return Err(format!(
-                    "resurrection: document {name} was created for {}, which this worker did not run; it ran {whom}",
+                    "resurrection: document {name} was created for message {}, but the worker's runs were {whom}",
                     says.by
                 ));
             }
@@ -619,23 +622,23 @@ impl ArchiveHistory {
             ("put" | "restore" | "move", Outcome::Done(_)) => self.written_for.contains(id),
             ("put", Outcome::Skipped { .. }) => guard.is_some(),
             ("delete", Outcome::Done(_)) => absent(),
-            // The delete may be skipped if the entity was written recently, because the message may be a duplicate of a
-            // message whose job is done.
+            // A delete job may leave an entity that was written after the job was enqueued. The message may be a
+            // duplicate, whose job has already deleted the earlier entity.
             ("delete", Outcome::Skipped { .. }) => {
                 guard.is_some() || later.delivery || written_since()
             }
-            // A log does not show which job wrote a line.
+            // A version has only one log line, which may name another job that archived the same version.
             ("archive", Outcome::Done(_)) => archived() || (*table == EVENTS && absent()),
             ("archive", Outcome::Skipped { .. }) => {
-                // A log does not show whether an earlier delivery appended the line.
                 guard.is_some()
                     || absent()
                     || self.archived_for.contains_key(id)
                     || later.archive
                     || written_since()
+                    // The log line of an earlier delivery may name another job.
                     || (*table == EVENTS && later.delivery)
-                    // An earlier delivery may have archived the version that existed before another job's copy. A
-                    // worker's clock has dated that copy.
+                    // An earlier delivery may have archived a version, and another job may have replaced the document
+                    // since.
                     || (later.delivery && self.filed_since(&(String::from(*table), key.clone()), later.copied))
             }
             ("move", Outcome::Skipped { .. }) => {
@@ -648,7 +651,7 @@ impl ArchiveHistory {
                     || later.archive
             }
             (_, Outcome::Advanced { .. }) => true,
-            // Such a job has no defined effect.
+            // The client sends no job that can end in another way.
             _ => false,
         }
     }
@@ -692,7 +695,7 @@ impl KnownEntity {
     }
 }
 
-/// What happened after a job that explains why the job was skipped.
+/// Later events that may explain why a job was skipped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaterEvents {
     pub(crate) delivery: bool,

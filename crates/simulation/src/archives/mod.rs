@@ -1,4 +1,4 @@
-//! The `archives` world: entities that leave their tables for a while or for good, and tables that are dropped as a whole.
+//! The `archives` world: entities are archived, restored and moved, and tables by date are dropped.
 //!
 //! | source | archive | views |
 //! |---|---|---|
@@ -7,8 +7,8 @@
 //! | `Records` | `record_files`: one document per record in a shared folder | documents of a search index, large values |
 //! | `Attempts%Y%m%d%H` | the rows of each table, in a container or a folder, before it is dropped | a copy in `ByUser%Y%m%d%H` |
 //!
-//! Entities are archived, restored, and moved to another key or table. The retention time of two tables by date passes during the run. Each
-//! view, and the archive of dropped tables, exists in some seeds only.
+//! An entity moves to another key or to another table. The retention time of two tables by date passes during the run. Each view, and the
+//! archive of dropped tables, exists in some seeds only.
 //!
 //! [`ArchiveHistory`] judges every change when it happens, and [`judge`] judges the end state.
 
@@ -37,9 +37,9 @@ const RECORDS: &str = "Records";
 pub(super) const SOURCES: [&str; 3] = [EVENTS, PAPERS, RECORDS];
 const TITLES: &str = "Titles";
 pub(super) const TABLES: [&str; 5] = [EVENTS, PAPERS, RECORDS, TITLES, FOOTPRINTS];
-/// Two tables by date whose retention time passes during the run, and the table of the hour in which the run begins.
-/// (`SharedState` begins at 11:06:40.)
+/// Two tables by date whose retention time passes during the run.
 const OVER: [&str; 2] = ["Attempts2026111809", "Attempts2026111810"];
+/// The table of the hour in which the run begins: `SharedState` begins at 11:06:40.
 pub(super) const PRESENT: &str = "Attempts2026111811";
 pub(super) const ATTEMPTS: [&str; 3] = [OVER[0], OVER[1], PRESENT];
 
@@ -47,7 +47,8 @@ const LOGS: &str = "logs";
 const DOCUMENTS: &str = "papers";
 pub(super) const FOLDER: &str = "/mnt/records";
 const LARGE: &str = "large";
-/// The container or folder into which the rows of a table are written before the table is dropped.
+/// The container into which the rows of a table are written before the table is dropped. Some seeds use
+/// `OLD_ATTEMPTS_FOLDER` instead.
 const OLD_ATTEMPTS: &str = "old-attempts";
 const OLD_ATTEMPTS_FOLDER: &str = "/mnt/attempts";
 pub(super) const CONTAINERS: [&str; 4] = [LOGS, DOCUMENTS, LARGE, OLD_ATTEMPTS];
@@ -75,8 +76,7 @@ const fn archive_of(table: &str) -> &'static str {
     }
 }
 
-/// The source table of an entity. The row keys of each source begin with a letter of its own, so that no two sources
-/// have a key in common.
+/// The source table of an entity. The row keys of each source begin with a different letter.
 fn source_of(key: &EntityKey) -> &'static str {
     match key.rk.as_str().as_bytes() {
         [b'e', ..] => EVENTS,

@@ -1,5 +1,5 @@
-//! Computes the expected end state of the `archives` world from scratch. It does not use the program's catalog,
-//! templates and patterns, or its readers of documents, lines and pointers.
+//! Computes the expected end state of the `archives` world from scratch. This computation uses neither the program's
+//! catalog, templates and patterns nor its readers of documents, lines and pointers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,7 +136,7 @@ pub(crate) fn judge(
     Ok(judgement)
 }
 
-/// Checks that the large value of a pointer exists and matches the pointer.
+/// Checks that the large value of a pointer exists and matches the pointer, and adds the value to `wanted`.
 fn value(
     seen: &FinalState,
     history: &ArchiveHistory,
@@ -173,7 +173,7 @@ fn value(
     Ok(())
 }
 
-/// Reads blobs, files and the search index. Each of these must belong to an entity.
+/// Returns the derived items in blobs, files and the search index. An error names an item without an owner.
 fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, String> {
     let mut found = Found::new();
     let documents = |of: &str| -> BTreeSet<String> {
@@ -196,12 +196,12 @@ fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, Strin
                 drop(found.insert((place, String::new()), (owner, Properties::new())));
             }
             _ if papers.contains(name) => {}
-            _ => return Err(format!("{place} is nobody's")),
+            _ => return Err(format!("{place} has no owner")),
         }
     }
     if !seen.files.iter().eq(history.files.keys()) {
         return Err(format!(
-            "the existing files differ from the observed ones: {:?}",
+            "the existing files differ from the observed files: {:?}",
             seen.files
         ));
     }
@@ -213,12 +213,12 @@ fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, Strin
         match value_owner(archive_of(RECORDS), name).filter(|_| is_value(name)) {
             Some(owner) => drop(found.insert((place, String::new()), (owner, Properties::new()))),
             None if records.contains(name) => {}
-            None => return Err(format!("{place} is nobody's")),
+            None => return Err(format!("{place} has no owner")),
         }
     }
     for (key, document) in &seen.documents {
         let place = ItemPlace::Document(INDEX.to_owned(), key.to_string());
-        let owner = document_key(key.as_str()).ok_or_else(|| format!("{place} is nobody's"))?;
+        let owner = document_key(key.as_str()).ok_or_else(|| format!("{place} has no owner"))?;
         found.insert(
             (place, String::new()),
             (owner, document_property(&document.0)),

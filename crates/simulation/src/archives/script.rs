@@ -22,7 +22,7 @@ const VALUES: [&str; 4] = [
     "the first of the long values",
     "the second of the long values",
 ];
-/// The hours of events that have their own time. Some are in the hour of the run.
+/// Values of `At`, the own time of an event. The first two are in the hour in which the run begins.
 const HOURS: [&str; 3] = [
     "2026-11-18T11:10:00Z",
     "2026-11-18T11:50:00Z",
@@ -30,7 +30,7 @@ const HOURS: [&str; 3] = [
 ];
 const USERS: [&str; 2] = ["ada", "eve"];
 
-/// First version of the entities that are written to be archived together. It is far above all other versions.
+/// First version of the entities that `archive_everything` writes. It is far above the versions of all other writes.
 const FIRST_HARVESTED: i64 = 1_000;
 
 #[derive(Debug, Clone)]
@@ -68,13 +68,12 @@ fn attempt(rk: &str, user: &str) -> Entity {
     Entity::new(key).with("User", user)
 }
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn constant(text: &str) -> evenkeel_model::Key {
     evenkeel_model::Key::new(text).expect("a key")
 }
 
-/// The initial entities. They are in the tables by date whose retention time passes during the run
-/// (`Attempts%Y%m%d%H`).
+/// The initial entities. They are in the tables by date whose retention time passes during the run.
 pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
     let attempts = OVER.into_iter().flat_map(|table| {
         USERS
@@ -96,7 +95,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: ArchivesShape) -> 
         .into_iter()
         .flat_map(|letter| (0..of_each).filter_map(move |n| key(letter, n)))
         .collect();
-    // A kind of action is frequent in some seeds and absent in others. Some seeds use only one source.
+    // Each kind of action is frequent in some seeds and absent in others.
     let mut weights: Vec<f64> = (0..10)
         .map(|_| {
             if draw.happens(0.25) {
@@ -156,7 +155,8 @@ impl ArchiveScript<'_> {
         }
     }
 
-    /// Archives every entity at the same time, several times, so that log lines are appended together.
+    /// Writes and archives all entities at about the same time, up to three times, so that workers append several log
+    /// lines together.
     fn archive_everything(&self, storm: Duration, steps: &mut Vec<ClientStep>) {
         let draw = self.draw;
         let step_group = steps.iter().map(|step| step.step_group).max().unwrap_or(0);

@@ -7,7 +7,7 @@ use crate::fault_plan::{Draw, rng, seconds};
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each view is there or not, whatever the others are"
+    reason = "each view exists or not, independently of the others"
 )]
 pub(crate) struct ArchivesShape {
     /// Whether `Events` has a copy in its own partition.
@@ -20,15 +20,15 @@ pub(crate) struct ArchivesShape {
     pub(super) spread: u32,
     /// Size of a blob after which a log continues in a new blob.
     pub(super) roll_at: u64,
-    /// Whether events have their own time.
+    /// Whether the time of an event is its property `At`.
     pub(super) timed: bool,
-    /// Whether attempts are listed by user.
+    /// Whether `Attempts%Y%m%d%H` has a copy in `ByUser%Y%m%d%H`.
     pub(super) by_user: bool,
     pub(super) kept_in: KeptIn,
     pub(super) keep: Duration,
 }
 
-/// Where the rows of a table are archived before it is dropped.
+/// Where the rows of a table by date are archived before the table is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeptIn {
     Nowhere,

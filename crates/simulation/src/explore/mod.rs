@@ -1,8 +1,8 @@
-//! The exhaustive search: every interleaving of three workers, two messages and a client in a world of a few rows, with crashes, leases that
-//! end without the worker's knowledge, requests without an answer, and late requests.
+//! An exhaustive search over every interleaving of three workers and a client that sends two messages, in a world of a few rows. Workers
+//! crash, leases end without the worker's knowledge, answers are lost, and requests arrive late.
 //!
 //! ```text
-//!   script ─▶ search: depth first over states ──▶ every state once; checked after every step, judged at every end
+//!   script ─▶ search: depth first, each state once; checks the invariant after every step, and derived data at every end
 //!                │ a step: the client, a worker's request, a fault, a late arrival, time passes
 //!                ▼
 //!              runs: the next request of the real code, given all earlier answers ──▶ recorder ◀── Engine, polled by hand
@@ -10,21 +10,22 @@
 //!
 //! # What is real
 //!
-//! [`Engine::execute`](evenkeel_engine::Engine) is real, with everything that it does for a job or a recheck. During a run no clock moves and
-//! no random number is drawn, so the next request of a run depends only on the answers that the run got. Each sequence of answers is
-//! therefore executed once from the beginning, and the result is remembered. The worker around the engine is not real: the search delivers,
-//! hides, shows and deletes a message as the service would, and may end a lease at any moment.
+//! [`Engine::execute`](evenkeel_engine::Engine) is the real code, with everything that it does for a job or a recheck. During a run the
+//! clock stands still, and no request depends on a random number. The next request of a run therefore depends only on the answers that the
+//! run got. Each sequence of answers is executed once, from the beginning, and the result is remembered. The worker around the engine is
+//! simulated: the search delivers, hides, shows and deletes messages as the service would, and may end a lease at any moment.
 //!
 //! # What is counted
 //!
-//! An execution is one step from one state: a request that is executed, a fault, or a step of the client. A state that was visited before is
-//! not continued. States are recognized by a 64-bit hash. With n states, the probability that two of them have the same hash is about
-//! n² / 2⁶⁵, one in 370,000 for ten million states. The number of complete interleavings, from the first step to the last, is counted, too.
+//! An execution is one step from one state, such as a request, a fault, or a step of the client. A state that was visited before is not
+//! continued. States are identified by a 64-bit hash. For n states, the probability of a collision is about n² / 2⁶⁵, which is one in
+//! 370,000 for ten million states. The number of complete interleavings, from the first step to the last, is counted as well.
 //!
 //! # Time
 //!
-//! Time stands still while a worker has a run. When no worker has a run, half an hour may pass (an era). Requests that have not arrived by
-//! then are refused, and rechecks that were queued before become visible.
+//! Time stands still while a worker has a run. When no worker has a run, half an hour (an era) may pass. Rechecks that were queued before
+//! then become visible. Late requests that have not arrived are dropped, because the service refuses requests that are more than 15 minutes
+//! old.
 
 mod recorder;
 mod runs;

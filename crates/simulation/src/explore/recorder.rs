@@ -1,4 +1,4 @@
-//! An account that records its requests and waits until each is answered, so that a run can be polled by hand.
+//! An account that records each request and waits for its answer, so that a run can be polled by hand.
 
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ pub(super) enum StoreReply {
     Row(Option<Row>),
     Written(Vec<Option<ETag>>),
     Queued,
-    /// A failure, and in a transaction the index of the operation that failed.
+    /// The error, and in a transaction the index of the operation that failed.
     Failed(ErrorClass, Option<usize>),
 }
 
@@ -46,8 +46,8 @@ impl RequestRecorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An account whose requests this recorder records. Requests to blobs are not recorded, because no search uses
-    /// blobs.
+    /// Returns an account whose table and queue requests are recorded. Requests to blobs are not recorded, because no
+    /// search uses blobs.
     pub(super) fn account(self: &Arc<Self>, blobs: Arc<dyn BlobStore>) -> Account {
         let stores = Arc::new(RecordingStores(Arc::clone(self)));
         Account {
@@ -111,10 +111,11 @@ fn error(class: ErrorClass, index: Option<usize>) -> StoreError {
         account: AccountName::main(),
         resource: Resource::Service(Service::Table),
     };
-    StoreError::new(class, "request", subject, "as the search had it").with_index(index)
+    StoreError::new(class, "request", subject, "simulated by the search").with_index(index)
 }
 
-/// The search does not support requests that the protocol never sends, so a run that sends one fails permanently.
+/// Refuses a request that the protocol never sends. The permanent error poisons the message, which the search reports
+/// as a violation.
 fn unknown<T>() -> Result<T, StoreError> {
     Err(error(ErrorClass::Permanent, None))
 }

@@ -1,4 +1,4 @@
-//! Executes the real code: for each sequence of answers, it determines the next requests of a run, or how the run ends.
+//! Executes the real code to find, for each sequence of answers, the next requests of a run or the end of the run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,13 +25,12 @@ use evenkeel_storage::{Clock, Stores};
 
 /// Maximum number of concurrent requests of one run.
 pub(super) const AT_ONCE: usize = 4;
-/// Shorter than an era, which is half an hour, so that a recheck is visible in the era after it was queued.
+/// Delay of a recheck. It is shorter than an era (half an hour), so that a recheck becomes visible in the next era.
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
 pub(super) type PendingAnswers = [Option<RequestAnswer>; AT_ONCE];
 
-/// Number of a state that a run has reached (a point), in which the run waits for answers or has ended. 0 means that
-/// there is no run.
+/// The index of a `RunNode`: a point at which a run waits for answers or has ended. 0 means that there is no run.
 pub(super) type Point = u32;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +50,7 @@ pub(super) struct RunStart {
 
 struct RunNode {
     beginning: RunStart,
-    /// The point before this one. The run got `answers` there.
+    /// The previous point of the run, or 0 if this point is the first. The run got `answers` at the previous point.
     before: Point,
     answers: PendingAnswers,
     open_requests: Vec<u32>,
@@ -98,7 +97,8 @@ impl Runs {
                 stores: Stores::new([(AccountName::main(), account)].into()),
                 catalog: Arc::clone(&catalog),
                 clock: Arc::clone(&clock),
-                // The random numbers do not matter, because the search has only rows.
+                // Any seed will do, because no request depends on a random number: the random pause after a lost race
+                // is zero while the clock stands still.
                 rng: Arc::new(SeededRng::new(0)),
                 recheck_after: RECHECK_AFTER,
             });
@@ -165,7 +165,7 @@ impl Runs {
         format!("{:?}", self.works[usize::from(work)].0)
     }
 
-    /// Number of known points. Each was found by executing the real code.
+    /// Number of points, each of which was found by executing the real code.
     pub(super) const fn points(&self) -> usize {
         self.nodes.len() - 1
     }
@@ -251,10 +251,10 @@ impl Runs {
             for (index, (request, answer)) in open_requests.iter().zip(answers).enumerate() {
                 assert!(
                     polled.is_pending() && recorder.len() == first + open_requests.len(),
-                    "a run continues before it has every answer"
+                    "a run ended or sent a request before it got all answers"
                 );
                 let Some(answer) = answer else {
-                    unreachable!("a run continues without an answer")
+                    unreachable!("a run continues, but a request has no answer")
                 };
                 let (request, item_op) = &requests[*request as usize];
                 recorder.answer(first + index, registry.reply(request, item_op, answer));
@@ -278,7 +278,7 @@ impl Runs {
             .collect();
         assert!(
             asked.len() <= AT_ONCE && (end.is_some() || !asked.is_empty()),
-            "{} concurrent requests",
+            "a run has {} concurrent requests, expected 1 to {AT_ONCE}",
             asked.len()
         );
         let open_requests = asked
@@ -315,7 +315,7 @@ impl Runs {
         number
     }
 
-    /// Whether the real code finds nothing to do for a primary in this state of the rows.
+    /// Checks that the real code finds nothing to change for a primary. An error describes the change.
     pub(super) fn is_in_step(
         &mut self,
         primary: &Primary,
@@ -341,14 +341,14 @@ impl Runs {
                 }
                 Poll::Ready(Err(failure)) => return Err(failure.chain()),
                 Poll::Pending if recorder.len() == answered => {
-                    return Err("a plan waits without a request".to_owned());
+                    return Err("the plan waits, but has sent no request".to_owned());
                 }
                 Poll::Pending => {}
             }
             while let Some(request) = recorder.request(answered) {
                 let item_op = registry.item_op(&request, |_, _| 0);
                 let ItemOp::Read(row) = item_op else {
-                    return Err(format!("a plan sends a write: {request:?}"));
+                    return Err(format!("the plan sends a write: {request:?}"));
                 };
                 let reply = registry.reply(&request, &item_op, super::state::read(row_states, row));
                 recorder.answer(answered, reply);

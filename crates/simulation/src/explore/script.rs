@@ -15,7 +15,7 @@ pub struct Script {
     pub wrong: &'static str,
     pub(super) steps: &'static [ScriptStep],
     pub(super) budget: Budget,
-    /// Whether there is a view of a view. The rows derived from an employee are then primaries, too.
+    /// Whether a view has the target of another view as its source. Some derived rows are then primaries, too.
     chained: bool,
 }
 
@@ -23,7 +23,7 @@ impl Script {
     pub(super) fn shape(&self) -> Shape {
         Shape {
             chain: self.chained,
-            // With a view of a view there are enough rows already.
+            // A chain has many rows already, so the copies in the employees' partition are left out.
             apart: self.chained,
             ..Shape::default()
         }
@@ -53,7 +53,8 @@ pub(super) enum ScriptStep {
 
 use ScriptStep::{Delete, Manager, Put, Remove, Sync, Write};
 
-/// The client's steps. After each change that the client makes itself, it sends a message.
+/// Lists of client steps, with their names. `Sync`, `Put` and `Delete` send a message. The other steps write the row
+/// directly.
 const STEPS: [(&str, &[ScriptStep]); 6] = [
     ("created, changed", &[Write("a"), Sync, Write("b"), Sync]),
     ("created, deleted", &[Write("a"), Sync, Remove, Sync]),
@@ -69,7 +70,8 @@ const STEPS: [(&str, &[ScriptStep]); 6] = [
     ("put twice by jobs", &[Put("a"), Put("b")]),
 ];
 
-/// Steps for an employee that is a manager, whose derived row has a view of its own.
+/// Lists for the searches with a view of a view. The view `managers` copies an employee who is a manager, and the view
+/// `managers_by_name` copies that copy.
 const CHAINED_STEPS: [(&str, &[ScriptStep]); 2] = [
     (
         "a manager created, renamed",
@@ -81,7 +83,7 @@ const CHAINED_STEPS: [(&str, &[ScriptStep]); 2] = [
     ),
 ];
 
-/// For each search, the number of crashes, lost leases, lost answers, late requests and lost races.
+/// Names of the faults, with the maximum numbers of crashes, lost leases, lost answers, late requests and lost races.
 const BUDGETS: [(&str, Budget); 7] = [
     ("nothing", budget(0, 0, 0, 0, 4)),
     ("a crash", budget(1, 0, 0, 0, 2)),
@@ -92,7 +94,8 @@ const BUDGETS: [(&str, Budget); 7] = [
     ("a lost lease and a late request", budget(0, 1, 0, 1, 1)),
 ];
 
-/// How many of the budgets are used with a view of a view, whose searches have many more states.
+/// Number of entries of `BUDGETS` that are combined with `CHAINED_STEPS`. Only the first entries are used, because
+/// these searches have many more states than the others.
 const CHAINED_BUDGETS: usize = 2;
 
 const fn budget(crashes: u8, leases: u8, silences: u8, late: u8, races: u8) -> Budget {
@@ -105,7 +108,7 @@ const fn budget(crashes: u8, leases: u8, silences: u8, late: u8, races: u8) -> B
     }
 }
 
-/// All searches: each list of steps, with each number of faults.
+/// All searches: each list of steps with each of its budgets.
 pub fn scripts() -> impl Iterator<Item = Script> {
     let single = STEPS.into_iter().map(|steps| (steps, BUDGETS.len(), false));
     let chained = CHAINED_STEPS.map(|steps| (steps, CHAINED_BUDGETS, true));

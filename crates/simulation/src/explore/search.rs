@@ -1,5 +1,5 @@
-//! The search visits each state once, depth first. It checks the invariant after every step, and the derived data at
-//! every end.
+//! The search visits each state once, depth first. It checks the invariant after every step, and the derived data in
+//! every state that has no next step.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
@@ -18,8 +18,7 @@ use evenkeel_engine::Work;
 use evenkeel_storage::Rng as _;
 use evenkeel_storage::system::SeededRng;
 
-/// The last era of a search; an era is half an hour. A recheck may queue another recheck, and such a chain must end
-/// before this era is over.
+/// The last era (half an hour) of a search. A recheck may queue another recheck, and such a chain must end by this era.
 const LAST_ERA: u8 = 12;
 
 #[derive(Debug, Clone, Default)]
@@ -30,10 +29,10 @@ pub struct SearchReport {
     pub complete: bool,
     /// Number of complete interleavings, if the search is complete.
     pub interleavings: f64,
-    /// Number of steps that were not continued, because they exceeded the script's number of lost races.
+    /// Number of steps that were discarded because the number of lost races was used up.
     pub cut: u64,
     pub ends: u64,
-    /// Number of points of runs. Each was found by executing the real code.
+    /// Number of states of runs that were found by executing the real code.
     pub points: u64,
     pub longest: usize,
     /// The first violation, with the steps that led to it.
@@ -53,7 +52,7 @@ struct Search {
     script: Script,
     runs: Runs,
     hasher: FixedState,
-    /// Every state that was continued, with the number of interleavings from that state.
+    /// The hash of each state whose steps have all been searched, with the number of interleavings from that state.
     met: HashMap<u64, f64, FixedState>,
     rng: Option<SeededRng>,
     judged: HashSet<RowStates>,
@@ -250,7 +249,8 @@ impl Search {
         moves
     }
 
-    /// Makes a step. An error describes a violation.
+    /// Applies a step to a state. Returns `None` if the number of lost races is used up. An error describes a
+    /// violation.
     fn make(&mut self, before: &SearchState, step: Move) -> Result<Option<SearchState>, String> {
         let mut state = *before;
         match step {
@@ -336,7 +336,7 @@ impl Search {
                 state.late = [0; LATE];
                 state.era += 1;
                 if state.era > LAST_ERA {
-                    return Err("rechecks do not come to an end".to_owned());
+                    return Err("rechecks queue further rechecks without end".to_owned());
                 }
             }
         }
@@ -420,16 +420,16 @@ impl Search {
         if derived & !listed & !queued == 0 {
             Ok(())
         } else {
-            Err("an item is neither listed nor queued".to_owned())
+            Err("a derived item is neither in a footprint nor queued for a recheck".to_owned())
         }
     }
 
-    /// Checks that derived data equals a second computation, and that the real code finds nothing to do.
+    /// Checks that derived data equals a second computation, and that the real code finds nothing to change.
     fn judge(&mut self, state: &SearchState) -> Result<(), String> {
         if state.mail.iter().any(|mail| mail.there)
             || usize::from(state.step) < self.script.steps.len()
         {
-            return Err("nothing can happen any more, but messages are left".to_owned());
+            return Err("no step is possible, but messages or client steps are left".to_owned());
         }
         if !self.judged.insert(state.row_states) {
             return Ok(());
@@ -447,7 +447,7 @@ impl Search {
         let about = |worker: u8| {
             let busy = &state.workers[usize::from(worker)];
             if busy.mail == NO_MESSAGE {
-                "-".to_owned()
+                "a deleted message".to_owned()
             } else {
                 format!("message {}, delivery {}", busy.mail, busy.delivery)
             }
@@ -468,7 +468,7 @@ impl Search {
                     .runs
                     .open_requests(state.workers[usize::from(worker)].at)[usize::from(ask)];
                 format!(
-                    "the worker with {}: {how:?}: {}",
+                    "the worker with {} sends a request ({how:?}): {}",
                     about(worker),
                     self.runs.show(request)
                 )
@@ -486,7 +486,7 @@ impl Search {
                 about(worker)
             ),
             Move::Arrive { late } => format!(
-                "late: {}",
+                "a late request arrives: {}",
                 self.runs.show(state.late[usize::from(late)] - 1)
             ),
             Move::TimePasses => {
@@ -496,7 +496,7 @@ impl Search {
                     .enumerate()
                     .map(|(row, row_state)| self.runs.registry.show(row, *row_state))
                     .collect();
-                format!("half an hour passes: {rows:?}")
+                format!("half an hour passes, with these rows: {rows:?}")
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A state of the tiny world: rows, messages, workers, requests in flight, and the remaining budget of faults.
+//! A state of the search: rows, messages, workers, requests in flight, and the faults that may still occur.
 
 use super::runs::{AT_ONCE, PendingAnswers, Point};
 use super::tiny::{RequestAnswer, RowStates};
@@ -16,7 +16,7 @@ pub(super) struct Budget {
     pub(super) leases: u8,
     /// Requests whose answer is lost, whether or not they are executed.
     pub(super) silences: u8,
-    /// Conditional writes that fail, as after another writer won a race.
+    /// Conditional writes that fail because another writer has won the race.
     pub(super) races: u8,
     /// Requests that arrive after their sender has given up.
     pub(super) late: u8,
@@ -30,13 +30,13 @@ pub(super) struct QueuedMessage {
     /// Dequeue count.
     pub(super) deliveries: u8,
     pub(super) enqueued: u8,
-    /// The number of the half hour (`era`) in which the message becomes visible.
+    /// The era (half hour) in which the message becomes visible.
     pub(super) from: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WorkerState {
-    /// The number of the state that the worker's run has reached, or 0 if the worker has no run.
+    /// The point that the worker's run has reached, or 0 if the worker has no run.
     pub(super) at: Point,
     pub(super) answers: PendingAnswers,
     /// The index of the worker's message, or `NO_MESSAGE` if the message was deleted.
@@ -50,7 +50,6 @@ pub(super) const IDLE: WorkerState = WorkerState {
     mail: 0,
     delivery: 0,
 };
-/// The index of a message that was deleted.
 pub(super) const NO_MESSAGE: u8 = u8::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,7 +57,7 @@ pub(super) struct SearchState {
     pub(super) row_states: RowStates,
     pub(super) mail: [QueuedMessage; MESSAGES],
     pub(super) workers: [WorkerState; WORKERS],
-    /// Requests in flight: for each the number of the request plus one, or 0 if there is no request.
+    /// The numbers of the requests in flight, each plus one. A 0 is a free slot.
     pub(super) late: [u32; LATE],
     pub(super) step: u8,
     pub(super) era: u8,
@@ -146,7 +145,7 @@ impl SearchState {
         };
     }
 
-    /// Deletes a message. A worker that still processes the message no longer settles it.
+    /// Deletes a message. A worker that still processes the message can no longer settle it.
     pub(super) fn delete(&mut self, mail: u8) {
         self.mail[usize::from(mail)] = QueuedMessage::default();
         for worker in &mut self.workers {

@@ -20,7 +20,7 @@ fn every_step_keeps_the_invariant_and_every_end_is_right() {
         );
         assert!(
             explored.ends > 0,
-            "{}, {}: no end was reached",
+            "{}, {}: the search reached no end state",
             script.client,
             script.wrong
         );

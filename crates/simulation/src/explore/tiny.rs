@@ -1,5 +1,5 @@
-//! The tiny world: a few rows, and compact requests for the search. Every content that the program has ever written has
-//! a number, so that a state takes a few words and a step takes a few comparisons.
+//! The rows of the search, and a compact form of the requests on them. Each content that was ever written has a number,
+//! so that a state takes a few words and a step takes a few comparisons.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use evenkeel_storage::{ErrorClass, IfMatch, Missing, TableOperation};
 
 pub(super) const ROWS: usize = 6;
 
-/// The state of one row. Its version rises with every write and never falls, so that no ETag occurs twice.
+/// The state of one row. The version increases with every write and every deletion, so that no ETag occurs twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct RowState {
     /// Number of the row's content, or 0 if the row is absent.
@@ -47,7 +47,7 @@ enum WriteCondition {
     Anything,
     Something,
     Version(u8),
-    /// The ETag of another row, or of no row. It never matches.
+    /// An ETag that is not of this row, so it never matches.
     Never,
 }
 
@@ -55,10 +55,10 @@ enum WriteCondition {
 pub(super) enum RequestAnswer {
     Absent,
     Found(RowState),
-    /// The new versions of up to four rows.
+    /// The new versions of up to four rows. The version of a deleted row is 0.
     Written([u8; 4]),
     Queued,
-    /// The row exists already, has another ETag, or is absent.
+    /// Why the write was refused, and the index of the refused operation.
     Refused(WriteRefusal, u8),
     Silence,
 }
@@ -75,7 +75,7 @@ struct KnownContent {
     entity: Option<Entity>,
     /// Whether the content is a derived item.
     derived: bool,
-    /// If the content is a footprint, the rows that it lists.
+    /// If the content is a footprint, a bit for each row that it lists.
     lists: Rows,
 }
 
@@ -105,7 +105,7 @@ impl Registry {
         });
         assert!(
             at < ROWS,
-            "more rows than the tiny world has: {:?}",
+            "the search has more than {ROWS} rows: {:?}",
             self.rows
         );
         u8::try_from(at).unwrap_or(u8::MAX)
@@ -297,7 +297,7 @@ impl Registry {
             let version = row_state
                 .version
                 .checked_add(1)
-                .unwrap_or_else(|| unreachable!("256 writes of one row"));
+                .unwrap_or_else(|| unreachable!("more than 255 writes of one row"));
             row_states[usize::from(row_write.row)] = RowState {
                 content,
                 version,
@@ -336,7 +336,7 @@ impl Registry {
         })
     }
 
-    /// Converts a compact answer to the answer that the program gets.
+    /// Converts a compact answer to the reply that the real code gets.
     pub(super) fn reply(
         &self,
         request: &StoreRequest,

@@ -9,7 +9,7 @@ use crate::oracle::escaped;
 use evenkeel_account::{REFUSED, ROW_REFUSED};
 use evenkeel_engine::Recheck;
 
-/// Causes of key conflicts that cannot occur in these worlds.
+/// Parts of error texts about key conflicts that cannot occur in these worlds.
 const NEVER_MET: [&str; 2] = ["a row that evenkeel did not write", "list of view"];
 
 pub(crate) struct PoisonReport {
@@ -50,7 +50,7 @@ impl Ledger {
             let id = (poison.queue.clone(), entry);
             let Some(entry) = self.messages.get_mut(&id) else {
                 return Err(format!(
-                    "poison message of an unknown message: {}",
+                    "an unknown message was poisoned: {}",
                     poison.message_id
                 ));
             };
@@ -84,8 +84,8 @@ impl Ledger {
             ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => {
                 self.is_refused(expectation, &poison.body, history)
             }
-            // The staged content is missing. An earlier delivery has written it and deleted the blob, or has deleted
-            // the blob because the condition of the put was not met then, although it is met now.
+            // A staged blob is missing, because an earlier delivery has deleted it. That delivery wrote the content, or
+            // the condition of the put was not met at that time.
             (
                 "permanent",
                 Expectation::Job(EntityJob {
@@ -133,7 +133,7 @@ impl Ledger {
         }
         let deliveries = &entry.deliveries;
         Err(format!(
-            "poisoned without a valid reason: {} as {}: {}; deliveries {deliveries:?}",
+            "message {} was poisoned as {} without a valid reason: {}; deliveries {deliveries:?}",
             poison.message_id, poison.reason, poison.error
         ))
     }
@@ -151,8 +151,8 @@ impl Ledger {
             return false;
         };
         let copy = escaped(&format!("{}_{}", refused.pk, refused.rk));
-        // The job may have recorded its employee as a contender for a key, before any observed write shows that the
-        // employee wants the key.
+        // A job may record its employee as a contender for a key before the history shows that the employee wants the
+        // key.
         let rival =
             matches!(expectation, Expectation::Job(asked) if history.writes_rival(asked, refused));
         key == *refused || key.rk.as_str() == copy || history.contested(&key) || rival

@@ -1,4 +1,4 @@
-//! Which writes a job may regard as older than the job itself, given the clocks of the services.
+//! Decides which writes a job may regard as older than its message, given the clocks of the services.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,29 +9,29 @@ use crate::entry::LedgerEntry;
 /// as earlier than the job.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 
-/// The tolerated difference between the clocks of two services, plus the second that queues cut off.
+/// The tolerated difference between the clocks of two services (ten seconds), plus the second that queues cut off.
 const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
 
-/// Maximum error of a worker's estimate of the difference between the clocks, right after the worker's start. It then
-/// has one answer of each service. An answer may have taken as long as a sender waits, and its time is in whole
-/// seconds.
+/// Maximum error of a worker's estimate of the difference between the clocks, right after the worker's start. The
+/// worker then has one answer from each service. Each answer may have taken 30 seconds, the timeout of a request, and
+/// gives the time in whole seconds.
 const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LastWrite<'k> {
     pub(crate) etag: Option<&'k str>,
     pub(crate) at: Timestamp,
-    /// The message that the job stamp names.
+    /// The message that the job stamp of the content names.
     pub(crate) by: Option<&'k str>,
-    /// When a client last merged into the content that this message's job wrote. The stamp does not change, so it only
-    /// identifies the job.
+    /// When a client last merged a property into the content that the job of message `by` wrote. A merge does not
+    /// change the job stamp.
     pub(crate) merged: Option<Timestamp>,
 }
 
 impl Ledger {
-    /// When a message was enqueued, for a comparison with the time of a row. A first delivery subtracts the known
-    /// difference of the clocks, so that it acts if in doubt. A redelivery also subtracts the possible difference, so
-    /// that it does not act if in doubt.
+    /// When a message was enqueued, for comparison with the time of a row. For a first delivery, the known difference
+    /// of the clocks is subtracted, so that the delivery acts in case of doubt. For a redelivery, the possible error is
+    /// subtracted, too, so that the redelivery does not act in case of doubt.
     pub(super) fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
         let behind = self.clocks_apart.max(SignedDuration::ZERO);
         let unsure = if entry.deliveries.len() > 1 {
@@ -52,8 +52,8 @@ impl Ledger {
         before.saturating_sub(SERVICES_APART).unwrap_or(before)
     }
 
-    /// Whether a first delivery may take this write for a write before the message was enqueued. The clock of the queue
-    /// service may be ahead of the clock of the table service, without the worker's knowledge.
+    /// Whether a first delivery may regard this write as older than its message. The clock of the queue service may be
+    /// ahead of the clock of the table service, without the worker's knowledge.
     fn may_seem_before(&self, entry: &LedgerEntry, written: Timestamp) -> bool {
         let ahead = SignedDuration::ZERO
             .saturating_sub(self.clocks_apart)
@@ -64,9 +64,9 @@ impl Ledger {
             .is_ok_and(|since| written < since)
     }
 
-    /// Whether a delivery of a delete job may have deleted an employee, given the employee's last write. Each delivery
-    /// acts at most once. A redelivery leaves later writes alone, except the writes of a job that was enqueued before
-    /// it. All deliveries leave alone what a client has merged later, whoever wrote the rest.
+    /// Whether a delivery of a delete job may have deleted an employee, given the employee's last write. A first
+    /// delivery may delete once, whoever wrote last. A redelivery may delete only content that is older than the job,
+    /// or that an older job wrote. No delivery may delete what a client has merged after the job was enqueued.
     pub(crate) fn may_have_deleted(&self, author: &Author, last: LastWrite<'_>) -> bool {
         self.entry(&author.message).is_some_and(|entry| {
             let guarded = match &entry.expectation {

@@ -13,12 +13,12 @@ use evenkeel_model::condition::Condition;
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, ContainerName};
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn key(text: &str) -> Template {
     Template::parse(text).expect("a template")
 }
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn text(text: &str) -> Template {
     Template::parse_text(text).expect("a template")
 }
@@ -43,7 +43,7 @@ fn list(target: &str, keys: (&str, &str), member: &[&str]) -> ViewKind {
     })
 }
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn by_skill(anew: bool) -> ViewKind {
     ViewKind::BlobLists(BlobLists {
         accounts: AccountName::main().into(),
@@ -58,7 +58,7 @@ fn by_skill(anew: bool) -> ViewKind {
     })
 }
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn headcount() -> ViewKind {
     let set = [("Headcount", "count()"), ("Versions", "sum(Version)")];
     ViewKind::Aggregate(Aggregate {
@@ -98,7 +98,7 @@ fn team_name(together: bool) -> ViewKind {
     })
 }
 
-#[expect(clippy::expect_used, reason = "constants, which every run uses")]
+#[expect(clippy::expect_used, reason = "a wrong constant fails every run")]
 fn lead() -> Arc<View> {
     let kind = ViewKind::Denormalize(Denormalize {
         target: table_ref("Employees").into(),

@@ -1,4 +1,4 @@
-//! The `patterns` world: views whose items are not single rows, and jobs that the company's client does not send.
+//! The `patterns` world: views whose items are not single rows, and jobs that the client of the `company` world does not send.
 //!
 //! | view | source | target | |
 //! |---|---|---|---|
@@ -6,12 +6,12 @@
 //! | `by_last_name_near` | Employees | Employees | a list for each last name, in the primaries' own partition |
 //! | `headcount` | Employees | Groups | totals of each department |
 //! | `by_skill` | Employees | `skilled` | a list in a blob for each skill |
-//! | `photos`, `former_photos` | Employees, FormerEmployees | `large`, `former-large` | large values, which are in the put or staged before it |
-//! | `team_name` | Teams, or Employees | Employees | the name that a team sets on a range of employees, which may include the team |
+//! | `photos`, `former_photos` | Employees, FormerEmployees | `large`, `former-large` | large values, which the put contains or which are staged before the put |
+//! | `team_name` | Teams, or Employees | Employees | the name that a team sets on a range of employees; the range may include the team's own key |
 //! | `lead` | Employees | Employees | a property that one employee, the lead, sets on the team in the same partition |
 //!
-//! Employees and former employees may be wide. In some seeds, jobs write an encrypted property. Employees are archived, restored and moved to
-//! other keys, while audits and backfills process whole tables.
+//! In some seeds, employees and former employees are wide entities, which take several rows, or jobs write an encrypted property. Employees
+//! are archived, restored and moved to other keys, while audits and backfills process whole tables.
 
 mod catalog;
 mod oracle;

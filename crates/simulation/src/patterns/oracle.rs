@@ -1,5 +1,5 @@
-//! Computes the expected end state of the `patterns` world from scratch. It does not use the program's catalog,
-//! templates and patterns, or its readers of lists, pointers and wide entities.
+//! Computes the expected end state of the `patterns` world from scratch. This computation uses neither the program's
+//! catalog, templates and patterns nor its readers of lists, pointers and wide entities.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use evenkeel_model::settled::FOOTPRINTS;
 use evenkeel_model::{EdmValue, Entity, EntityKey, Row};
 use evenkeel_storage::Blob;
 
-/// Deviations from the expected state that are not the fault of the program.
+/// What the client sent, and the deviations from the expected state that are not faults of the program.
 pub(crate) struct Excused<'a> {
     /// Primaries whose jobs have expired, perhaps half-way.
     pub(crate) expired: BTreeSet<Address>,
@@ -122,7 +122,7 @@ fn in_blobs(blobs: &Blobs) -> Result<Vec<HeldItem>, String> {
                 owner,
                 says: Properties::new(),
             }),
-            BlobContent::Other => return Err(format!("{place} is nobody's")),
+            BlobContent::Other => return Err(format!("{place} has no owner")),
         }
     }
     Ok(items)
@@ -158,11 +158,11 @@ fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
             )
             .map_err(|error| error.to_string())?;
             let part = further.remove(&key).ok_or_else(|| {
-                format!("{table}{key} does not exist, but the first row names it")
+                format!("row {table}{key} is missing, but the entity's first row lists it")
             })?;
             if part.entity.text("ek_row") != Some(&token) {
                 return Err(format!(
-                    "{table}{key} belongs to another version than its first row"
+                    "row {table}{key} is not of the same version as the entity's first row"
                 ));
             }
             let own = part
@@ -178,7 +178,7 @@ fn primaries(table: &str, rows: &[Row]) -> Result<Vec<Entity>, String> {
     }
     match further.into_keys().next() {
         None => Ok(entities),
-        Some(key) => Err(format!("{table}{key} belongs to no entity")),
+        Some(key) => Err(format!("row {table}{key} belongs to no entity")),
     }
 }
 
@@ -251,7 +251,7 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
     items
 }
 
-/// The blobs to which a primary points. Checks that each exists, belongs to the primary, and matches its pointer and
+/// Returns the blobs to which a primary points. Each blob must exist, belong to the primary, and match its pointer and
 /// what the client sent.
 fn values(
     address: &Address,
@@ -288,14 +288,14 @@ fn values(
                     .as_str()
                     .and_then(|place| place.split_once('/'));
                 let Some((within, name)) = place else {
-                    return wrong("is no pointer");
+                    return wrong("has an invalid pointer");
                 };
                 let folder = format!("{}/{}/{}/{property}-", table.to_lowercase(), key.pk, key.rk);
                 if within != container || !name.starts_with(&folder) {
                     return wrong("points to a blob of another primary");
                 }
                 let Some(blob) = blobs.get(&(within.to_owned(), name.to_owned())) else {
-                    return wrong("leads nowhere");
+                    return wrong("points to a blob that does not exist");
                 };
                 let Blob { content, .. } = blob;
                 let sha256 = hex::encode(Sha256::digest(content));
@@ -303,7 +303,7 @@ fn values(
                     || pointer["bytes"] != content.len()
                     || name != format!("{folder}{sha256}")
                 {
-                    return wrong("points to a blob with other content");
+                    return wrong("points to a blob that does not match the pointer");
                 }
                 items.push((
                     ItemPlace::Blob(within.to_owned(), name.to_owned()),
@@ -322,7 +322,7 @@ fn values(
     Ok(items)
 }
 
-/// Checks that no blob is left over, such as a blob that was staged for a job that is done.
+/// Checks that no staged blob is left after its job is done.
 fn no_orphaned_blobs(seen: &FinalState, excused: &Excused<'_>) -> Result<(), String> {
     for (container, name) in seen.blobs.keys() {
         if container == STAGING && !excused.staged.contains(name.as_str()) {
@@ -350,7 +350,7 @@ fn led(
     Some(((ItemPlace::Row(table.clone(), team), set_part()), says))
 }
 
-/// Checks that every employee has the name of its team if the team sets one, and that no team sets its name on itself.
+/// Checks that every employee in the range of a team has the name of the team, and that no other row has a team name.
 fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
     let none = Vec::new();
     let rows = |table: &str| seen.tables.get(table).unwrap_or(&none);
@@ -367,12 +367,12 @@ fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
         let owner = row.entity.text("ek_owner_team_name");
         let right = match team {
             Some(team) => row.entity.text("Team") == team.entity.text("Name") && owner.is_some(),
-            // Only a team sets this property, so without a team it must be absent.
+            // Clients do not set `Team`, so the property must be absent from a row outside all ranges.
             None => owner.is_none() && row.entity.get("Team").is_none(),
         };
         if !right {
             return Err(format!(
-                "Employees{key} does not have the name of its team {team:?}: {row:?}"
+                "Employees{key} has a wrong team name. Its team is {team:?}: {row:?}"
             ));
         }
     }

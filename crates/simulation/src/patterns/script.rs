@@ -17,7 +17,7 @@ use evenkeel_model::{BlobName, Entity, EntityKey, odata};
 
 const NAMES: [&str; 3] = ["King", "Byron", ""];
 const SKILLS: [&str; 3] = ["Rust", "C", ""];
-/// Values around the threshold: some are stored in blobs, the others are not.
+/// Values of large properties. Only the last two exceed the threshold and are stored in blobs.
 const VALUES: [&str; 5] = [
     "",
     "",
@@ -25,14 +25,14 @@ const VALUES: [&str; 5] = [
     "the first of the values",
     "the second of the values",
 ];
-/// Possible lengths of a note in periods with short members, and in periods with long members.
+/// Possible lengths of a note. Periods with short notes alternate with periods with long notes.
 const NOTES: [[usize; 3]; 2] = [[1, 1, 1], [120, 300, 500]];
-/// Number of versions per period.
+/// Number of versions in each period of `NOTES`.
 const TIMES: i64 = 8;
 /// Number of additional properties that do not fit into one row. Their names sort after `Version`, so that `Version`
 /// stays in the first row.
 const MANY: usize = 270;
-/// The versions of bursts begin after this number, and end before the versions of recreated entities.
+/// Versions in bursts are greater than this number, and less than the versions of recreated entities.
 const BURSTS: i64 = 700_000;
 pub(crate) const LARGE_PROPERTIES: [&str; 2] = ["Photo", "Resume"];
 
@@ -113,7 +113,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
             .ok()
         })
         .collect();
-    // A kind of action is frequent in some seeds and absent in others.
+    // Each kind of action is frequent in some seeds and absent in others.
     let mut weights: Vec<f64> = (0..12)
         .map(|_| {
             if draw.happens(0.25) {
@@ -137,7 +137,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     let content_of = |draw: &Draw<'_>, key: &EntityKey, version, _| {
-        // A batch has no room for large values.
+        // A batch message is too small for large values and wide entities.
         let client = EmployeeScript {
             draw,
             shape: PatternsShape {
@@ -164,7 +164,8 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     }
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     if shape.has_teams_within() {
-        // A client that replaces or deletes a team removes the properties that the team's lead has set on it.
+        // If a client replaces or deletes a team, the property that the lead has set on the team is lost. A thorough
+        // sync of the lead sets the property again.
         let told = steps.iter().filter_map(|step| match &step.action {
             ClientAction::Write(EMPLOYEES, Entity { key, .. })
             | ClientAction::Remove(EMPLOYEES, key)
@@ -194,7 +195,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     steps
 }
 
-/// Several changes of a team within seconds, each directly followed by a sync. Each burst has its own department,
+/// Several changes of a team within seconds, each followed by a sync at once. Each burst has its own department,
 /// because a later change would repair the damage of an earlier one.
 fn bursts(
     fault_plan: &FaultPlan,
@@ -205,7 +206,8 @@ fn bursts(
     let (mut steps, mut version) = (Vec::new(), BURSTS);
     for nth in 0..4 + draw.below(6) {
         let department = format!("Laboratory {nth}");
-        // Two employees are written in a transaction. A single employee would be written from its present state.
+        // There are two employees, because a run writes several in one transaction, from the state that a query
+        // returned. A single employee would be read again before the write.
         let keys = ["12", "13", TEAM].map(|rk| EntityKey::new(department.as_str(), rk).ok());
         let [Some(one), Some(other), Some(team)] = keys else {
             continue;
@@ -296,7 +298,7 @@ impl EmployeeScript<'_> {
             })
         };
         match chosen(self.draw, self.weights) {
-            // The client of a wide table does not write directly, but sends jobs.
+            // If the table is wide, clients send jobs and do not write directly.
             Some(1) if self.shape.wide => job("delete", None),
             Some(1) => ClientAction::Remove(EMPLOYEES, key),
             Some(2 | 9) => self.put(
@@ -396,7 +398,7 @@ impl EmployeeScript<'_> {
             }
         }
         let entity = self.json(&entity, version);
-        // Staged content is not encrypted.
+        // Staged content is not encrypted, so an entity with an encrypted property is not staged.
         if self.shape.large
             && draw.happens(0.1)
             && !self.shape.encrypted
@@ -414,7 +416,7 @@ impl EmployeeScript<'_> {
         })))
     }
 
-    /// Writes a team that sets its name on some employees of its department, or deletes the team.
+    /// Returns an action that writes or deletes the team of a department. The team sets its name on some employees.
     fn team(&self, near: &EntityKey, version: i64) -> ClientAction {
         let key = EntityKey {
             rk: near.rk.clone(),

@@ -8,7 +8,7 @@ use evenkeel_model::{Entity, EntityKey};
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each view is there or not, whatever the others are"
+    reason = "each view exists or not, independently of the others"
 )]
 pub(crate) struct PatternsShape {
     pub(super) lists: bool,
@@ -20,20 +20,20 @@ pub(crate) struct PatternsShape {
     pub(super) wide: bool,
     /// Whether teams set their names on their employees.
     pub(super) ranges: bool,
-    /// Whether teams are in the partition of their employees. The range of a team then includes every row key from its
-    /// prefix on, even the key of the team itself. The lead of a team sets a property on the team.
+    /// Whether teams are in the partition of their employees. If so, the range of a team includes every row key from
+    /// its prefix on, even the key of the team itself, and the lead of a team sets a property on the team.
     pub(super) together: bool,
-    /// Whether the lists by skill have their second definition, with other blobs.
+    /// Whether the view `by_skill` has its second definition, which writes to other blobs.
     pub(super) anew: bool,
     pub(super) encrypted: bool,
     pub(super) restless: bool,
-    /// Whether some of the changes of teams come in bursts of seconds.
+    /// Whether some teams change several times within seconds.
     pub(super) bursts: bool,
     pub(crate) placement: Placement,
 }
 
 impl PatternsShape {
-    /// The client of a wide table does not write directly, but sends jobs.
+    /// Whether clients write entities directly. If the table is wide, they send jobs instead.
     pub(crate) const fn has_clients_that_write(&self) -> bool {
         !self.wide
     }
@@ -41,7 +41,7 @@ impl PatternsShape {
     pub(crate) fn of(seed: u64) -> Self {
         let rng = rng(seed, 20);
         let draw = Draw(&rng);
-        // These two numbers are not used. They are drawn so that a seed gives the same world as before.
+        // These two numbers are drawn but not used, so that the later draws of each seed stay the same.
         let _ = (draw.below(3), draw.below(4));
         let [lists, near, groups, skilled, large, wide, ranges] =
             [0.4, 0.3, 0.3, 0.4, 0.5, 0.2, 0.3].map(|odds| draw.happens(odds));
@@ -110,7 +110,7 @@ impl PatternsShape {
         self.ranges
     }
 
-    /// Whether an employee is in the range of a team of the same department.
+    /// Whether an employee is in the department and in the range of a team.
     pub(crate) fn means(&self, team: &Entity, employee: &EntityKey) -> bool {
         let Some(prefix) = team.text("Prefix") else {
             return false;

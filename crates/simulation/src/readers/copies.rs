@@ -1,5 +1,5 @@
-//! What a reader has seen of copies. A copy must never show a state that its primary did not have, or an older state
-//! than before. This module does no I/O.
+//! The states of copies that a reader has seen. A copy must never show a state that its primary did not have, or an
+//! older state than the reader saw before. This module does no I/O.
 
 use std::collections::BTreeMap;
 
@@ -57,14 +57,14 @@ mod tests {
     #[test]
     fn a_copy_shows_the_states_of_its_primary_in_order() {
         let mut seen = SeenCopies::default();
-        // The primary had the same state twice. A copy with this state may be the earlier one, until a later state was
-        // seen.
+        // The first and the third state of the primary are equal. The copy may show either of these, until the reader
+        // has seen a later state.
         assert_eq!(seen.see(copy("1"), 1, &[true, false, true]), Ok(()));
         assert_eq!(seen.see(copy("1"), 2, &[false, true, false]), Ok(()));
         assert_eq!(
             seen.see(copy("1"), 3, &[true, false, true]),
             Ok(()),
-            "the later one of them"
+            "the third state, because the second was seen"
         );
         assert_eq!(
             seen.see(copy("1"), 4, &[false, true, false]),
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(
             seen.see(copy("2"), 5, &[true]),
             Ok(()),
-            "another owner of the same row"
+            "the same row as a copy of another primary"
         );
         assert_eq!(
             (
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(
             seen.see(copy("1"), 6, &[true, false]),
             Ok(()),
-            "created anew"
+            "after `forget`, any state is possible"
         );
     }
 }

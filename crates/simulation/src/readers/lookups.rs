@@ -1,5 +1,5 @@
-//! Lookups by the values in the keys of views. They read copies, the entities of these copies, and both after `settled`
-//! answered yes.
+//! Lookups by the values in the keys of views. A lookup returns copies, or the entities of these copies. Before some
+//! lookups, the reader asks whether the primary is settled.
 
 use std::time::Duration;
 
@@ -142,7 +142,7 @@ impl CompanyReaders {
             lookup.run().await.map_err(|error| request_failed(&error))?;
         if rows.len() > 1 {
             return Err(format!(
-                "a reader found two copies for {terms:?} in {}, where the key is unique: {rows:?}",
+                "a reader found several copies for {terms:?} in {}, whose keys are unique: {rows:?}",
                 index.view()
             ));
         }
@@ -159,14 +159,14 @@ impl CompanyReaders {
         let unchanged = known.is_some_and(|known| {
             known.present && known.written.0 <= asked && known.content == says
         });
-        // If the last writer of a key gets it, an employee may have lost its address to another one.
+        // If the last writer of a key wins, another employee with the same e-mail address may have taken the copy.
         let is_promised = told.is_some_and(|told| told.in_step)
             && unchanged
             && !(self.shape.last_writer && index == LookedUpIndex::Email);
         let is_it = |row: &Row| owner(row).as_ref() == Some(key) && own(row) == index.copied(&says);
         if is_promised && !rows.iter().any(is_it) {
             return Err(format!(
-                "a reader was told that {key} is settled, but {terms:?} found {rows:?} in {}",
+                "a reader was told that {key} is settled, but a lookup of {terms:?} found {rows:?} in {}",
                 index.view()
             ));
         }
@@ -184,7 +184,7 @@ impl CompanyReaders {
             return Ok(());
         }
         Err(format!(
-            "a lookup found {key} with content that it has not had since the question: {says:?}"
+            "a lookup found {key} with content that the entity has not had since the lookup began: {says:?}"
         ))
     }
 
@@ -216,7 +216,7 @@ impl CompanyReaders {
         }
         let words = format!("{} of {}", row.entity.key, copy.2);
         seen.see(copy, asked, &shown)
-            .map_err(|wrong| format!("a reader saw in the copy {words} {wrong}: {says:?}"))
+            .map_err(|wrong| format!("a reader saw that copy {words} shows {wrong}: {says:?}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Readers of entities that are moved. They read one key, then the other, and then the first again.
+//! Readers of entities that are being moved. They read the old key, then the new key, and then the old key again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl MoveReaders {
                 return Ok(());
             }
             return Err(format!(
-                "a reader found {key} with content that it has not had since the question: {says:?}"
+                "a reader found {key} with content that the entity has not had since the read began: {says:?}"
             ));
         }
         let records = self.shared_state.records();
@@ -74,7 +74,7 @@ impl MoveReaders {
             return Ok(());
         }
         Err(format!(
-            "a reader found nothing under {from}, {to} and {from}, although one of them existed all the time"
+            "a reader found nothing under {from}, {to} and {from}, although the entity existed all the time"
         ))
     }
 }

@@ -1,5 +1,5 @@
-//! Readers who wait until a team is settled. Then every employee in the team's range must have the team's name, and no
-//! employee may have a former name.
+//! Readers that ask whether a team is settled. If it is, every employee in the team's range must have the team's name,
+//! and no employee may have a former name.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl TeamReaders {
         let rng = self.shared_state.rng(PART + 5);
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
-        // A team that was deleted is settled when no employee has the team's name.
+        // Deleted teams stay in this set. A deleted team is settled when no employee has its name.
         let mut known = BTreeSet::new();
         for _ in 0..MOST {
             if over
@@ -89,7 +89,7 @@ impl TeamReaders {
             let is_told = row.entity.text("ek_owner_team_name").is_some();
             if is_told && row.entity.text("Team") != name && self.is_settled(&row).await? {
                 return Err(format!(
-                    "a reader was told that team {key} is settled, {now:?}, but an employee differs: {row:?}"
+                    "a reader was told that team {key} is settled ({now:?}), but an employee has another team name: {row:?}"
                 ));
             }
         }

@@ -1,5 +1,5 @@
-//! A worker as the daemon runs it. It is started, watched and notified of other configurations, and it drains if
-//! another catalog is recorded.
+//! Runs a worker as the daemon does. The worker reads its configuration, is notified of new configurations, and drains
+//! if another catalog is recorded.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -110,7 +110,7 @@ enum PreviousTerm {
     Refusal,
 }
 
-/// The host of a worker. The host's folder contains a release.
+/// The host of a worker. The configuration folder of the host contains one release at a time.
 struct ReleaseHost<'a> {
     fleet: &'a WorkerFleet,
     setup: &'a WorkerSetup,
@@ -182,7 +182,7 @@ impl Host for ReleaseHost<'_> {
                 if self.replace_previous(PreviousTerm::Refusal) == PreviousTerm::Start {
                     shared_state.see(RareEvent::StartRefused);
                 }
-                // From now on the worker receives no messages, and only polls the record of the catalog.
+                // From now on the worker receives no messages. It only polls the record of the catalog.
                 shared_state.set_receiving_stopped(caller, Some(shared_state.elapsed()));
                 self.say(format_args!("finds that another catalog is recorded"));
             }

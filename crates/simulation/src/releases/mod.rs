@@ -1,5 +1,4 @@
-//! The `releases` world: an operator, and workers that keep running. It has the entities of the company or of the patterns, and a catalog that
-//! changes.
+//! The `releases` world has the entities of the `company` or the `patterns` world. An operator changes the catalog while workers run.
 //!
 //! ```text
 //!   operator   migrate up 1 ─▶ backfills ············ migrate up --retire 2 ─▶ backfills
@@ -7,13 +6,13 @@
 //!   worker 2   ── 0 ─────────── 0, stale ─▶ drains ─▶ 1 ──┤SIGTERM├── refused to start ─▶ 2
 //! ```
 //!
-//! A *release* is a catalog in which views were added, retired, brought back or redefined. Each host gets a release at its own time, before or
-//! after the operator migrates. Its worker is notified by SIGHUP, by a restart, or not at all. Sources, targets, archives and footprints are
-//! distributed over two accounts, each with its own faults and its own clock. In some seeds one account refuses everything for a long time. In
-//! half of the seeds the items of some views are spread over both accounts, and releases add and remove accounts.
+//! A *release* is a catalog in which views were added, retired, brought back or redefined. Each host gets a release at its own time, before
+//! or after the operator migrates. The host notifies its worker by SIGHUP, by a restart, or not at all. Sources, targets, archives and
+//! footprints are distributed over two accounts, each with its own faults and its own clock. In some seeds one account refuses everything
+//! for a long time. In half of the seeds the items of some views are spread over both accounts, and releases add and remove accounts.
 //!
-//! In addition to the checks of the other worlds, three conditions must hold at the end. Everything matches the last catalog, whichever worker
-//! wrote it under whichever catalog. The last catalog is recorded. Workers have only added to the record.
+//! In addition to the checks of the other worlds, three conditions must hold at the end. Derived data matches the last catalog, although
+//! workers wrote it under different catalogs. The last catalog is recorded. Workers have only added to the record.
 
 mod fleet;
 mod operator;

@@ -1,4 +1,4 @@
-//! The operator migrates to one release after the other, under any faults, and backfills whole tables.
+//! The operator migrates to one release after the other, despite faults, and backfills whole tables.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_rollout::migrations::{AcceptedLosses, Consent, MigrationError, Migrator};
 use evenkeel_storage::Stores;
 
-/// Number of tries, after which the operator waits for the end of the faults.
+/// Maximum number of attempts with faults. They are followed by one attempt without faults.
 const TRIES: u64 = 40;
 
 impl SimulationRun {
@@ -32,8 +32,9 @@ impl SimulationRun {
         for (to, at) in (1..).zip(&releases.migrates) {
             sleep(at.saturating_sub(self.shared_state.elapsed())).await;
             if to == 1 && !releases.founded {
-                // Any worker may record a view that was never recorded. This includes a worker whose catalog is older
-                // than a catalog without the view.
+                // The operator records the first catalog before the second. Otherwise a worker with the first catalog
+                // could later record a view that the second catalog no longer has, because a worker may record any view
+                // that was never recorded.
                 self.fleet.migrate(0).await;
             }
             self.fleet.migrate(to).await;
@@ -75,7 +76,7 @@ impl WorkerFleet {
         }
     }
 
-    /// The recorded catalog at the end. An error describes a deviation.
+    /// Returns the recorded catalog at the end of the run. It is an error if this is not the last release.
     pub(crate) async fn recorded(&self, stores: &Stores) -> Result<Arc<Catalog>, String> {
         let Some(releases) = &self.releases else {
             return Ok(Arc::clone(&self.catalog));
@@ -88,7 +89,7 @@ impl WorkerFleet {
         let (fits, record) = found.await.map_err(|error| error.to_string())?;
         if !fits {
             return Err(format!(
-                "the last catalog is not the recorded one: {record:?}"
+                "the recorded catalog is not the last release: {record:?}"
             ));
         }
         let mut catalog = Catalog::clone(&self.catalog);
@@ -96,7 +97,7 @@ impl WorkerFleet {
         Ok(Arc::new(catalog))
     }
 
-    /// Migrates to a release. If the migration is interrupted, starts it again.
+    /// Migrates to a release. A migration that fails or is interrupted is started again.
     async fn migrate(&self, to: usize) {
         let Some(releases) = &self.releases else {
             return;
@@ -171,7 +172,7 @@ impl WorkerFleet {
             .releases
             .as_ref()
             .map_or(&self.catalog, |releases| &releases.catalogs[to]);
-        // The changes of views are random, so losing items is accepted.
+        // Releases retire and redefine views at random, so the operator accepts that items are lost.
         let migrator = Migrator::new(
             stores.clone(),
             &self.settings(),

@@ -1,4 +1,5 @@
-//! Watches the record of the catalog. Workers may add to the record, but must remove nothing.
+//! Checks the changes of the recorded catalog. No row is deleted, no generation decreases, and workers never change the
+//! definition of a recorded view.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ impl KnownRecord {
             if let Some(before) = before {
                 if number(&row.entity) < number(&before) {
                     return Err(format!(
-                        "the record of {name} went back from {before:?} to {:?}",
+                        "the generation of {name} decreased from {before:?} to {:?}",
                         row.entity
                     ));
                 }

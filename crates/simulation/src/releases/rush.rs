@@ -12,12 +12,11 @@ use crate::hosts::{HostSpell, HostTrouble};
 use evenkeel_model::catalog::Catalog;
 
 const RECORD: FaultScope = FaultScope::Partition("EvenkeelMigrations", "catalog");
-/// How long clients are busy before and after the migration, in seconds.
+/// Seconds for which clients are busy before and after the migration.
 const BUSY: (f64, f64) = (5.0, 90.0);
 
 impl Releases {
-    /// In some seeds, makes clients busy around a migration (usually the last one), and makes one host faulty at that
-    /// time.
+    /// Makes clients busy around a migration, usually the last one, and makes one host faulty or slow at that time.
     pub(crate) fn rush(
         &mut self,
         seed: u64,
@@ -30,7 +29,7 @@ impl Releases {
             return;
         }
         main.workers = *draw.of(&[2, 3, 3]);
-        // Other faults would end runs and workers before they meet.
+        // Other faults could end runs and workers before they interfere with each other.
         if draw.happens(0.85) {
             main.clear_faults();
             abroad.clear_faults();
@@ -38,7 +37,7 @@ impl Releases {
         if draw.happens(0.7) {
             main.settings.poll.max = Duration::from_secs(1);
         }
-        // The last release is preferred, because a later release would backfill everything again.
+        // The last release is preferred, because a later release would backfill everything again and repair the damage.
         let nth = if draw.happens(0.8) {
             self.migrates.len() - 1
         } else {
@@ -55,7 +54,7 @@ impl Releases {
                 OutageKind::Busy,
                 OutageKind::Silent,
             ]);
-            // The fault begins shortly after this host has last read the record.
+            // The fault begins shortly before the migration, so that the host does not see the new record.
             let start = at.saturating_sub(seconds(draw.0.between(1.0, 5.0)));
             let during = start..start + seconds(draw.magnitude(15.0, 300.0));
             main.hosts.push(HostSpell {
@@ -87,8 +86,8 @@ impl Releases {
         abroad.hosts.clone_from(&main.hosts);
         for slot in (0..self.arrives.len()).filter(|slot| *slot != troubled) {
             let off = seconds(draw.magnitude(0.02, 2.0));
-            // If the catalog does more than add views, a worker can adopt it only after the operator has recorded it
-            // and the worker has noticed that.
+            // A worker can adopt other changes than new views only after the operator has recorded them and the worker
+            // has noticed the record.
             self.reload(
                 slot,
                 nth,
@@ -145,14 +144,14 @@ fn grows(from: &Catalog, to: &Catalog) -> bool {
     same_views && from.tables == to.tables && from.spread == to.spread
 }
 
-/// Moves a share of the client's actions to the time around `at`.
+/// Moves a fraction (`share`) of the client's actions to the time around `at`.
 fn crowd(
     draw: &Draw<'_>,
     (at, around): (Duration, [(f64, f64); 2]),
     share: f64,
     steps: &mut [ClientStep],
 ) {
-    // The changes of departments are not moved, because their messages must follow them in order.
+    // Changes of departments are not moved, because a department's changes and their messages must stay in order.
     let fixed: BTreeSet<usize> = steps
         .iter()
         .filter(|step| is_about_departments(&step.action))

@@ -14,14 +14,14 @@ use evenkeel_model::catalog::{
 
 const MOST: usize = 4;
 
-/// Share of the seeds with many employees who want one key of a view in which the last writer wins.
+/// Fraction of the seeds in which many employees want the same key of a view, and the last writer gets the key.
 const CROWDED: f64 = 0.06;
 
-/// Share of the seeds in which a release is made in the busiest hour.
+/// Fraction of the seeds with a rush: a release is made in the busiest hour.
 const RUSHES: f64 = 0.5;
-/// Share of the seeds with a rush in which the last release only adds a view.
+/// Fraction of the seeds with a rush in which the last release only adds a view.
 const GROWS: f64 = 0.6;
-/// Share of the seeds with patterns in which the last release only adds ranges.
+/// Fraction of the seeds with the entities of the `patterns` world in which the last release only adds ranges.
 const RANGED: f64 = 0.3;
 
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +38,7 @@ enum Release {
 }
 
 impl Release {
-    /// Flags for the views that are added and retired, and finally the flag that gives some views their second
-    /// definition.
+    /// The flags of the views that a release adds or retires. The last flag gives some views their second definition.
     fn parts(&mut self) -> Vec<&mut bool> {
         match self {
             Self::Company(shape) => {
@@ -118,7 +117,7 @@ impl Release {
         self
     }
 
-    /// Returns the next release. Half of the releases only add views.
+    /// Returns the next release. Half of the releases add views, and the others retire or redefine views.
     fn changed(mut self, draw: &Draw<'_>) -> Self {
         let adds = draw.happens(0.5);
         for _ in 0..=draw.below(2) {
@@ -219,7 +218,8 @@ impl ReleasesShape {
     }
 }
 
-/// If the entities are those of the patterns, adds ranges in the last release only, and lets teams change often.
+/// If the releases have the entities of the `patterns` world, adds ranges in the last release only, and lets teams
+/// change often.
 fn add_ranges(releases: &mut [Release; MOST], count: usize) {
     for nth in 0..count {
         if let Release::Patterns(shape) = releases[nth]
@@ -240,8 +240,8 @@ fn add_ranges(releases: &mut [Release; MOST], count: usize) {
     }
 }
 
-/// In half of the seeds, items are spread over both accounts, from the first release or a later one on. Releases add
-/// and remove accounts.
+/// Sets the placement of each release. In half of the seeds, some releases spread items over both accounts, and
+/// releases add and remove accounts.
 fn place(releases: &mut [Release; MOST], seed: u64) {
     let rng = rng(seed, 55);
     let draw = Draw(&rng);

@@ -1,4 +1,5 @@
-//! When each host gets each catalog, when the operator migrates, and how workers are notified.
+//! The times at which each host gets each catalog and the operator migrates, and the ways in which workers are
+//! notified.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,15 +28,15 @@ pub(crate) struct Releases {
     pub(super) founded: bool,
     /// The times at which the operator migrates to the second and each further catalog.
     pub(super) migrates: Vec<Duration>,
-    /// The times at which each host gets the second and each further catalog.
+    /// The times at which each host gets the second and each further catalog, and how its worker is notified.
     pub(super) arrives: [Vec<(Duration, ConfigNotice)>; HOSTS],
-    /// How long a worker waits while its catalog differs from the recorded one.
+    /// How long a worker whose catalog is not recorded waits before it exits.
     pub(super) patience: Duration,
     migrated: AtomicUsize,
 }
 
 impl Releases {
-    /// The releases of a seed. Most of them are recorded in the middle of the client's script.
+    /// The releases of a seed. Most migrations happen in the middle of the client's script.
     pub(crate) fn of(
         seed: u64,
         fault_plan: &FaultPlan,
@@ -97,8 +98,8 @@ impl Releases {
         self.migrated.store(to, Ordering::Relaxed);
     }
 
-    /// The number of the catalog in the configuration of a host. It exceeds the number of the last catalog that the
-    /// operator has migrated to by at most one.
+    /// The number of the catalog in the configuration of a host. It is at most one higher than the number of the
+    /// catalog to which the operator has migrated last.
     pub(crate) fn configured(&self, slot: usize, now: Duration) -> usize {
         let arrived = self
             .arrives
