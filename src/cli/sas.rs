@@ -44,7 +44,7 @@ pub struct SasArgs {
 /// range.
 fn filled(text: &str) -> Result<Key, String> {
     if text.is_empty() {
-        Err("expected a key that is not empty".to_owned())
+        Err("expected a key, found an empty string".to_owned())
     } else {
         args::key(text)
     }

@@ -24,7 +24,7 @@ pub fn check_text(result: &Result<Configuration, ConfigErrors>) -> String {
         Ok(loaded) => {
             let _ = writeln!(
                 text,
-                "jobs in flight hold at most {} of memory together (worker.memory)",
+                "jobs in flight use at most {} of memory in total (worker.memory)",
                 size_text(loaded.settings.worker.memory)
             );
             let (dollars, slowest) = idle_cost(loaded);
