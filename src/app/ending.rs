@@ -64,7 +64,7 @@ fn exit(error: &anyhow::Error) -> Exit {
 }
 
 /// Whether the output could not be written because its reader closed it. A broken connection to a
-/// store has the same error kind, so both are distinguished here.
+/// store has the same `io::ErrorKind`, so causes of a store error are skipped.
 fn closed_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
