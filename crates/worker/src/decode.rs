@@ -86,8 +86,8 @@ pub(crate) const UNKNOWN_OP: &str = "unknown";
 /// Maximum number of bytes of a message's text in a log line.
 const TEXT_BYTES: usize = 256;
 pub(crate) const STEP: &str = "decoding the message";
-/// Operation of a job that brings one primary's derived data in step. Any job may queue one for
-/// another primary.
+/// Operation of a job that brings one primary's derived data in step. Any job may queue a sync job
+/// for another primary.
 pub(crate) const SYNC: &str = "sync";
 /// Operation of a job that writes the values of a range overlay to the entities of the range. A job
 /// that changes the overlay queues it.

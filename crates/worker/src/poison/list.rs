@@ -3,8 +3,8 @@
 //! A peek returns the first 32 messages without hiding them, which is enough for a short queue. The
 //! messages of a longer queue are received, several pages at once, and hidden for about as long as
 //! the whole listing may take. At the end, up to some hundreds of messages are shown again one by
-//! one, even if the listing is interrupted. With more messages, that would take longer than waiting
-//! until they reappear by themselves. Other commands wait for messages that a listing hides.
+//! one, even if the listing is interrupted. For more messages, that would take longer than the rest
+//! of their visibility timeout. Other commands wait for messages that a listing hides.
 
 use std::collections::BTreeMap;
 

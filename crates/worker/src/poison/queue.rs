@@ -85,7 +85,7 @@ pub(super) struct PoisonCopies {
     pub(super) copies: Vec<Message>,
 }
 
-/// Returns a text that is equal for all copies of one original message. It is made of their
+/// Returns a text that is equal for all copies of one original message. The text contains their
 /// content, because ids can be forged. It includes the reason if the filter names one.
 pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String {
     let PoisonMessage {
