@@ -357,7 +357,6 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
     }
 }
 
-/// The request for the configuration that the global options name.
 fn request(global: &Global) -> Request {
     // Container templates set unused variables to an empty text, so an empty variable counts as
     // unset.

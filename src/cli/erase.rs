@@ -280,7 +280,6 @@ async fn discard(
     }))
 }
 
-/// Logs for each account what an erasure removed.
 fn log_removals(
     primary: &Primary,
     removed: &BTreeMap<AccountName, Removed>,

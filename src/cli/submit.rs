@@ -163,7 +163,6 @@ struct MessageResult {
     failure: Option<anyhow::Error>,
 }
 
-/// The counts and the state of a submission so far.
 #[derive(Default)]
 struct SubmitTally {
     sent: u64,
@@ -411,7 +410,6 @@ impl Submission<'_> {
         }
     }
 
-    /// Counts and reports the result of sending a message.
     fn report_result(
         &self,
         line: u64,

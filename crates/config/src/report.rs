@@ -59,7 +59,6 @@ pub fn check_text(result: &Result<Configuration, ConfigErrors>) -> String {
     text
 }
 
-/// Formats mistakes and warnings as JSON.
 pub fn check_json(result: &Result<Configuration, ConfigErrors>) -> Value {
     let (errors, warnings) = findings(result);
     let memory = result
@@ -106,7 +105,6 @@ pub fn show_text(loaded: &Configuration) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Formats the effective values and their origins as JSON.
 pub fn show_json(loaded: &Configuration) -> Value {
     json!({"values": loaded.origins})
 }

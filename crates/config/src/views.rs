@@ -200,7 +200,10 @@ pub(super) fn account_set(
 /// Reports the key `accounts` in a section whose items must all be in one account.
 pub(super) fn reject_accounts(section: &Section<'_>, why: &str) {
     if section.has(ACCOUNTS) {
-        section.error(ACCOUNTS, format!("{why}; expected account with one name"));
+        section.error(
+            ACCOUNTS,
+            format!("{why}; expected account = \"NAME\" instead"),
+        );
     }
 }
 

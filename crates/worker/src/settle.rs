@@ -281,8 +281,8 @@ impl DeliveryFacts<'_> {
         may_go
     }
 
-    /// Puts one poison message with the whole body of the message, which has a single job or a
-    /// batch. Returns whether the poison message was put.
+    /// Puts one poison message with the whole body of the message, even if the message is a batch.
+    /// Returns whether the poison message was put.
     async fn put_poison(&self, verdict: &PoisonVerdict) -> bool {
         let text = match &self.message.text {
             MessageText::Readable(text) => text,

@@ -129,7 +129,7 @@ fn items_that_cannot_be_spread_are_refused_with_the_reason() {
             format!(
                 "[views.p]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Employees\"\ntable = \"Departments\"\npartition_key = \"d\"\nset = {{ Name = \"{{LastName}}\" }}\n{both}"
             ),
-            "views.p.accounts: denormalize sets properties on your own entities, which are in one account; expected account with one name",
+            "views.p.accounts: denormalize sets properties on your own entities, which are in one account; expected account = \"NAME\" instead",
         ),
         (
             format!(

@@ -427,7 +427,7 @@ impl Catalog {
             }
             if self.spread.contains_key(name) {
                 let why = format!(
-                    "no view writes to {name}, and only tables of views can be spread over accounts; expected account with one name"
+                    "no view writes to {name}, and only tables of views can be spread over accounts; expected account = \"NAME\" instead"
                 );
                 clauses.is(&tables, Fact::Spread);
                 clauses.add(

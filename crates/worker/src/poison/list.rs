@@ -30,8 +30,7 @@ impl PoisonQueue {
         let (front, total) = self.peek(filter.reason).await?;
         let seen = copies(&front);
         let hidden = total.saturating_sub(seen);
-        // If the missing messages are hidden by somebody else, receiving would not show them
-        // either.
+        // If another command hides the missing messages, receiving would not show them either.
         if hidden == 0
             || (seen < u64::from(limits::QUEUE_BATCH) && !may_be_hidden_by_listing(hidden))
         {

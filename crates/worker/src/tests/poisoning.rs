@@ -1184,7 +1184,8 @@ async fn many_erasures_at_once_end_at_their_first_delivery() {
     );
 }
 
-/// If a job fits into a message only compressed, its poison message keeps it expanded.
+/// If a job fits into a message only when it is compressed, its poison message contains the
+/// expanded job.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_fits_a_message_only_compressed_is_requeued_and_erased() {
     for erased in [false, true] {
