@@ -7,8 +7,8 @@ use super::{Client, ClientError, PreparedMessage, SentMessage};
 use evenkeel_model::QueueName;
 use evenkeel_model::job::{self, PackResult, Packer};
 
-/// Maximum number of messages sent concurrently. It hides the round trips, and is too small for throttling (Azure
-/// allows 2,000 messages/s per queue).
+/// Maximum number of messages sent concurrently. This is enough to hide the round trips, but too few to cause throttling (Azure allows
+/// 2,000 messages/s per queue).
 pub const IN_FLIGHT: usize = 32;
 
 /// Collects jobs and packs them into messages.
