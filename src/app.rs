@@ -156,7 +156,7 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
     }
 }
 
-/// A runtime with the signals that end the command which runs on it.
+/// A runtime, and the signals that end the command running on it.
 struct SignalledRuntime {
     runtime: Runtime,
     interrupts: Interrupts,
@@ -178,9 +178,9 @@ impl SignalledRuntime {
 /// Creates a runtime with half as many threads as the machine has cores, but at least one, unless
 /// `TOKIO_WORKER_THREADS` is set.
 ///
-/// With more threads, they wake each other for requests that any of them could have sent. On two
-/// cores, two threads take a third more processor time per job than one, and do no more jobs per
-/// second. The other cores are left to the store's threads and the kernel.
+/// With more threads, threads wake each other for requests that any of them could have sent. On two cores, two
+/// threads take a third more processor time per job than one, and do no more jobs per second. The other cores are
+/// left to the store's threads and the kernel.
 fn runtime() -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     if env::var_os("TOKIO_WORKER_THREADS").is_none() {
@@ -357,7 +357,6 @@ async fn one_shot(command: &Command, parts: &AppParts, out: &mut Output) -> anyh
     }
 }
 
-/// The request for the configuration that the global options name.
 fn request(global: &Global) -> Request {
     // Container templates set unused variables to an empty text, so an empty variable counts as
     // unset.

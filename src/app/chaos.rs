@@ -46,7 +46,7 @@ pub(super) struct Chaos {
     /// The account, limited to the namespace.
     account: Account,
     unreliable: Arc<Unreliable>,
-    /// The stores in the form in which an application uses them.
+    /// The stores as an application uses them, without injected failures.
     stores: Stores,
 }
 
@@ -64,7 +64,7 @@ impl Chaos {
             .ok_or_else(|| anyhow::anyhow!("the configuration has no queue"))?;
         let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
             (Arc::new(SystemClock::new()), Arc::new(SystemRng::new()));
-        // If a run is killed, `doctor` finds the tables that it left by this name.
+        // If a run is killed, `doctor` finds its remaining tables by this name.
         let id = format!("{:08x}", rng.next_u64() >> 32);
         let namespace = Namespace::new(
             AccountName::main(),

@@ -19,7 +19,7 @@ pub(super) fn report(mut error: anyhow::Error, only_shows: bool, out: &mut Outpu
         if only_shows {
             return Exit::Done;
         }
-        error = error.context("the reader of the output has closed it, so the command ended early or printed only a part");
+        error = error.context("the reader closed the output, so the command ended early or printed only a part of the result");
     }
     // If standard error is closed too, nobody reads the report.
     let _ = write_failure(&error, out);
@@ -64,7 +64,7 @@ fn exit(error: &anyhow::Error) -> Exit {
 }
 
 /// Whether the output could not be written because its reader closed it. A broken connection to a
-/// store has the same error kind, so both are distinguished here.
+/// store has the same `io::ErrorKind`, so causes of a store error are skipped.
 fn closed_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -109,7 +109,7 @@ mod tests {
         );
         assert_eq!(exit, Exit::Failed);
         assert!(
-            text.starts_with("error: the reader of the output has closed it")
+            text.starts_with("error: the reader closed the output")
                 && text.contains("3 jobs sent before this"),
             "{text}"
         );

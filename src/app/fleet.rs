@@ -27,8 +27,8 @@ const PARTITION: &str = "worker";
 const STARTED: &str = "Started";
 /// Interval between writes of the row, with jitter.
 const EVERY: Duration = Duration::from_secs(30);
-/// A worker is silent if its row is older than the observer's row by this. It has then missed three
-/// writes, so it hangs or is gone.
+/// A worker is silent if its row is older than the observer's row by more than this time. It has
+/// then missed three writes, so it hangs or is gone.
 const SILENT: SignedDuration = SignedDuration::from_secs(120);
 /// A row that is older than this is deleted. All other workers have reported its worker by then.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
@@ -51,8 +51,8 @@ struct Fleet<'a> {
 /// Maximum time that a stopping worker takes to delete its row.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Writes this worker's row and reads the rows of the others until `end` is cancelled, then deletes
-/// this worker's row.
+/// Writes this worker's row and reads the rows of all other workers until `end` is cancelled, then
+/// deletes this worker's row.
 pub(super) async fn keep(
     parts: &AppParts,
     name: &str,
@@ -97,7 +97,8 @@ impl<'a> Fleet<'a> {
         })
     }
 
-    /// Periodically writes this worker's row and reads the rows of the others. Never returns.
+    /// Periodically writes this worker's row and reads the rows of all other workers. Never
+    /// returns.
     async fn watch(&self, parts: &AppParts, ops_state: Option<&OpsState>) {
         let mut started = None;
         loop {
@@ -116,7 +117,7 @@ impl<'a> Fleet<'a> {
                 // If the store does not answer, its circuit breaker reports that.
                 Err(error) => tracing::debug!(
                     error = cause::chain(&error),
-                    "could not update this worker's row in {} or read the rows of the others",
+                    "could not update this worker's row in {} or read the rows of other workers",
                     self.table
                 ),
             }
@@ -205,8 +206,8 @@ fn classify(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<Entit
             });
         }
     }
-    // If a worker started after another one had fallen silent, it is the successor of that worker.
-    // Each worker is the successor of at most one other. Workers that fell silent last have the
+    // A worker that started after another worker had fallen silent counts as its successor. Each
+    // worker is the successor of at most one silent worker. Workers that fell silent last have the
     // fewest candidates, so their successors are selected first.
     silent.sort_by_key(|worker| std::cmp::Reverse(worker.since));
     let mut beginners: Vec<&WorkerRow> = rows.iter().collect();
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(
             judge(&unwritten, &rows),
             (Vec::new(), Vec::new()),
-            "without a time of one's own nobody is judged"
+            "without the time of the observer's own row, no worker counts as silent"
         );
     }
 

@@ -45,7 +45,7 @@ pub(super) enum ReloadScope {
 }
 
 pub(super) struct Reload {
-    /// The request by which the configuration was found.
+    /// The request with which the configuration was loaded at the start.
     request: Request,
     hangups: tokio::sync::Mutex<Hangups>,
     state: Mutex<State>,
@@ -158,7 +158,7 @@ fn refuse_unopened(parts: &AppParts, catalog: &Arc<Catalog>) -> anyhow::Result<(
 }
 
 /// Returns the configuration in force after a reload, the keys that took effect, and the keys that
-/// need a restart. Pure.
+/// need a restart.
 fn merge(old: &Value, new: &Value, with_catalog: bool) -> (Value, Vec<String>, Vec<String>) {
     let entries = |value: &Value| -> BTreeMap<String, Value> {
         let values = value["values"].as_array().into_iter().flatten();

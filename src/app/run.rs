@@ -37,8 +37,8 @@ use evenkeel_worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 /// shortest period of tables by date.
 const RETENTION_INTERVAL: Duration = Duration::from_mins(50);
 const RETENTION_RETRY: Duration = Duration::from_mins(2);
-/// Maximum time by which the retention pass delays the first message. If an account does not
-/// answer, most jobs do not need it.
+/// Maximum time by which the first retention pass delays the first message. If an account does not answer,
+/// the worker starts anyway, because most jobs do not need that account.
 const RETENTION_GRACE: Duration = Duration::from_secs(10);
 
 /// Processes the queues until the program is stopped or idle.
@@ -199,8 +199,8 @@ impl Daemon<'_> {
             end.cancel();
             ended
         };
-        // The watchdog runs in the same task as the work. If the program hangs, systemd is no
-        // longer notified.
+        // The watchdog runs in the same task as the work, so systemd is no longer notified if the program
+        // hangs.
         let keeping = self.parts.keep(self.ops_state.as_deref(), &end);
         let (ended, (), (), ()) = tokio::join!(
             working,
@@ -249,8 +249,8 @@ impl Daemon<'_> {
         })
     }
 
-    /// Runs a retention pass about every hour. `first` is the pass that runs already; it returns
-    /// the delay before the next one.
+    /// Runs a retention pass about every hour. `first` is the pass that is already running. It returns the
+    /// delay before the next pass.
     async fn repeat_retention(
         &self,
         current: &CurrentCatalog,

@@ -2,7 +2,7 @@ use super::exit::{AbsentStore, store_error};
 use evenkeel_rollout::migrations::MigrationError;
 use evenkeel_storage::{ErrorClass, Missing, StoreError};
 
-/// The remedy for an error: that of the first error in its chain that has a remedy.
+/// Returns the remedy of the first error in the chain that has one.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(store) = store_error(cause) {

@@ -46,10 +46,10 @@ struct TableResult<'a> {
     updated: u64,
     deleted: u64,
     failed: u64,
-    /// Items, by view, that were not written because another row or blob has their key.
+    /// Items that were not written because another row or blob already has their key, by view.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     taken: BTreeMap<String, TakenKeys>,
-    /// The command was interrupted, so the counts are incomplete.
+    /// Whether the command was interrupted. The counts are then incomplete.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
 }

@@ -25,9 +25,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// Finds the table for a name that a user typed. The name is a table of the catalog in any
-    /// case, otherwise a table of the account `main`, or of the account before a colon
-    /// (`archive:OldEmployees`). If a table is in several accounts, the name needs an account.
+    /// Finds the table for a name that a user typed. The name of a table of the catalog is found in
+    /// upper or lower case. Any other name is a table of the account `main`, or of the account
+    /// before a colon (`archive:OldEmployees`). If a table is in several accounts, the user must
+    /// name the account.
     pub fn table(&self, typed: &str) -> Result<TableRef, UsageError> {
         let target = self.target(typed)?;
         if target.accounts.is_spread() {

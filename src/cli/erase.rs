@@ -210,8 +210,8 @@ pub async fn erase(
     }
 }
 
-/// Discards the poison messages about a primary from every queue. Returns why there may be more of
-/// them.
+/// Discards the poison messages about a primary from every queue. Returns the reason if more such
+/// messages may remain.
 async fn discard(
     primary: &Primary,
     context: &Context,
@@ -280,7 +280,6 @@ async fn discard(
     }))
 }
 
-/// Logs for each account what an erasure removed.
 fn log_removals(
     primary: &Primary,
     removed: &BTreeMap<AccountName, Removed>,

@@ -48,7 +48,7 @@ struct EventTrial<'a> {
 #[derive(Serialize)]
 struct Mapping<'a> {
     name: &'a str,
-    /// Whether the mapping takes the event; `None` if a field of its `when` cannot be read.
+    /// Whether the mapping's `when` matches the event. `None` if a field of `when` cannot be read.
     takes: Option<bool>,
 }
 

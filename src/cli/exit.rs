@@ -15,21 +15,21 @@ use evenkeel_worker::WorkerError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// 0.
+    /// Exit code 0: the command did what it was asked to do.
     Done,
-    /// The command failed, or a part of it: 1.
+    /// Exit code 1: the command or a part of it failed.
     Failed,
-    /// The command line or the configuration is wrong; nothing was started: 2.
+    /// Exit code 2: the command line or the configuration is wrong, and nothing was started.
     Usage,
-    /// Derived data differs from its expected state: 3.
+    /// Exit code 3: derived data differs from its expected state.
     Drift,
-    /// The store cannot be reached, or refuses the credentials: 4.
+    /// Exit code 4: the store cannot be reached, or refuses the credentials.
     Unreachable,
-    /// The configured catalog is not the recorded one: 5.
+    /// Exit code 5: the configured catalog is not the recorded one.
     Outdated,
-    /// A worker finishes the rest later: 6.
+    /// Exit code 6: a worker finishes the rest later.
     Unfinished,
-    /// 130, as shells report SIGINT.
+    /// Exit code 130: the command was interrupted. Shells report SIGINT with the same code.
     Interrupted,
 }
 

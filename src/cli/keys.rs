@@ -260,7 +260,7 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
                 match result {
                     Ok(is_new) => done.rewrapped += u64::from(is_new),
                     Err(DataKeyError::Store(error)) => return Err(error.into()),
-                    // If one data key cannot be rewrapped, the others still are.
+                    // If one data key cannot be rewrapped, the command still rewraps the remaining data keys.
                     Err(error) => {
                         done.failed += 1;
                         let key = sealing::key_id(row).unwrap_or("none").to_owned();
@@ -303,8 +303,7 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
 async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let table: TableRef = context.table(&args.table)?;
     let encrypted = encrypted(&table, context)?;
-    // Without a vault the command fails here, before it sends a job. The jobs carry encrypted
-    // values, and the plain values stay in the table until the jobs are done.
+    // The jobs carry encrypted values. If the vault is not available, the command fails here, before it sends a job.
     context.stores.vault()?;
     let client = context.client();
     let mut progress = Progress::begin("seal", "entities", None, out, &context.clock);

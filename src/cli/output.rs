@@ -154,7 +154,8 @@ impl Output {
     }
 
     /// Writes rows in columns under a heading. The columns are aligned by their width on a
-    /// terminal, where a Korean letter takes two places. If there are no rows, nothing is written.
+    /// terminal, on which a Korean letter takes two places. If there are no rows, nothing is
+    /// written.
     pub fn columns<const N: usize>(
         &mut self,
         heading: [&str; N],

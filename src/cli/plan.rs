@@ -75,8 +75,8 @@ struct PlanWithWarnings {
     warnings: Vec<String>,
 }
 
-/// If this primary lacks properties that views use, other primaries may lack them too. So a sample
-/// of the table is read.
+/// Returns warnings about views whose properties the primary lacks. Other primaries may lack the
+/// properties too, so a sample of the table is read.
 async fn warnings(primary: &Primary, context: &Context) -> anyhow::Result<Vec<String>> {
     let Some(source) = context.catalog.table(&primary.table) else {
         return Ok(Vec::new());

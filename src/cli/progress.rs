@@ -38,7 +38,7 @@ pub(super) async fn announce_if_slow<T>(
     doing.await
 }
 
-/// Shown while samples are read.
+/// The note that is printed while samples are read.
 pub(super) const SAMPLING: &str = "Reading samples of the tables: up to 60 requests for each ...";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

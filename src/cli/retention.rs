@@ -29,7 +29,7 @@ pub struct RetentionArgs {
 struct RetentionLine<'a> {
     retention: &'a ViewName,
     create: Vec<&'a TableName>,
-    /// Tables to drop, including those that follow them.
+    /// Tables to drop, including the tables of views that are dropped together with their source.
     drop: Vec<&'a TableName>,
 }
 
@@ -83,7 +83,7 @@ pub async fn retention(
         if !args.dry_run
             && let Err(error) = keeper.carry_out(retention, &plan, TurnTime::Now).await
         {
-            // If one retention fails, the others are still applied.
+            // If one retention fails, the remaining retentions are still applied.
             first = first.and(Err(error));
             continue;
         }

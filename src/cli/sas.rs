@@ -40,11 +40,11 @@ pub struct SasArgs {
     pub valid: Option<Duration>,
 }
 
-/// Parses a key and refuses an empty one, because the services would ignore an empty end of a
+/// Parses a key and refuses an empty one, because the services would ignore an empty bound of a
 /// range.
 fn filled(text: &str) -> Result<Key, String> {
     if text.is_empty() {
-        Err("expected a key that is not empty".to_owned())
+        Err("expected a key, found an empty string".to_owned())
     } else {
         args::key(text)
     }
@@ -69,7 +69,7 @@ struct SasAnswer<'a> {
     expires: String,
 }
 
-/// Prints a signature, which the function `issue` signs.
+/// Signs a shared access signature by calling `issue`, and prints it.
 pub async fn sas(
     args: &SasArgs,
     context: &Context,

@@ -112,7 +112,7 @@ struct Submission<'a> {
 
 /// Maximum number of ignored fields that a warning names.
 const FIELDS_NAMED: usize = 5;
-/// Maximum time for which lines wait to be packed with later ones while the writer of the input
+/// Maximum time for which lines wait to be packed with later lines while the writer of the input
 /// pauses.
 const PACKED_WITHIN: Duration = Duration::from_millis(20);
 
@@ -163,7 +163,6 @@ struct MessageResult {
     failure: Option<anyhow::Error>,
 }
 
-/// The counts and the state of a submission so far.
 #[derive(Default)]
 struct SubmitTally {
     sent: u64,
@@ -371,7 +370,7 @@ impl Submission<'_> {
         };
         let (result, failure) = match self.client.send(&job).await {
             Ok(sent) => (Ok((job, sent.message_id)), None),
-            // The job becomes too large for a message when it is encrypted.
+            // Encryption has made the job too large for a message.
             Err(problem @ ClientError::Job(_)) => (refused(problem.to_string(), false), None),
             Err(error) => {
                 let text = cause::chain(&error);
@@ -411,7 +410,6 @@ impl Submission<'_> {
         }
     }
 
-    /// Counts and reports the result of sending a message.
     fn report_result(
         &self,
         line: u64,
@@ -522,7 +520,7 @@ impl Submission<'_> {
     }
 
     /// Reports fields that workers ignore. Workers ignore unknown fields so that newer senders may
-    /// add some, but a person has probably mistyped one.
+    /// add fields. In a job that a person wrote, an unknown field is probably a typing error.
     fn report_ignored(&self, line: u64, job: &PreparedMessage, out: &mut Output) -> io::Result<()> {
         let start = if self.many {
             format!("line {line}: ")

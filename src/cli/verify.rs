@@ -125,11 +125,12 @@ async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<
     Ok(found)
 }
 
-/// Where an item is: its site and its part of the content. A set of properties also has its view,
-/// because several views may set properties on one entity.
+/// The location of an item: its site and its part of the content. A set of properties also has the
+/// name of its view, because several views may set properties on one entity.
 type ItemPlace = (AccountName, Site, Option<Part>, Option<ViewName>);
-/// Derived items. If an item is a whole row, its owner and content are included. A member of a list
-/// names its primary, and the name of a large value identifies it.
+/// Derived items. If an item is a whole row, its owner and content are included. Other items need
+/// neither: a member of a list contains the keys of its primary, and a large value is identified by
+/// its name.
 type DerivedItems = BTreeMap<ItemPlace, Option<(Owner, Entity)>>;
 
 /// The derived items in a row.

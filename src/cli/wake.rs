@@ -1,7 +1,7 @@
 //! Wakes a worker with the same configuration, so that it polls its queue at once.
 //!
-//! The request does not contain the token, but a key that is derived from the token and is only
-//! good for waking. So if another program listens on the port, it gets no right to change anything.
+//! The request does not contain the token, but a key that is derived from the token and can only
+//! wake a worker. So another program that listens on the port gets no right to change anything.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;

@@ -131,10 +131,10 @@ impl TableSelection {
     }
 }
 
-/// Selects the tables: a single one, those of a view, or all tables with views. A view over a range
-/// has two source tables: the table of the entity that sets values, and the table of the entities
-/// that get them. A view of tables by date has all existing tables. Retired views are included,
-/// because their items must be removed.
+/// Selects the tables: a single one, those of a view, or all tables with views. A view over a range has two
+/// source tables: the table of the entity that sets values, and the table of the entities that get them. For a
+/// view of tables by date, all existing tables are selected. Retired views are included, because their items
+/// must be removed.
 async fn select(
     table: Option<&String>,
     view: Option<&ViewName>,

@@ -35,8 +35,8 @@ pub struct CacheLimits {
     pub ttl: Duration,
     /// Maximum number of cached entities. Absent entities count as well.
     pub entries: usize,
-    /// Maximum number of cached bytes. An entity counts as the bytes of its JSON and 2.5 KiB. An entity that exceeds
-    /// the limit alone is not cached.
+    /// Maximum number of cached bytes. An entity counts as the bytes of its JSON plus 2.5 KiB. An entity that alone exceeds the limit
+    /// is not cached.
     pub bytes: usize,
 }
 
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(
             cache.lookup(&key(3)).0,
             CacheLookup::Fresh(None),
-            "an absent entity is kept as well"
+            "an absent entity must be cached too"
         );
     }
 

@@ -23,7 +23,7 @@ pub enum ConnectError {
     /// The configuration is invalid.
     #[error(transparent)]
     Configuration(#[from] ConfigErrors),
-    /// The account is an embedded store, which this library does not link.
+    /// The account is an embedded store, which this library does not support.
     #[error(
         "cannot open [accounts.{0}]: this library supports Azure Storage and Azurite, not the embedded store"
     )]

@@ -1,5 +1,5 @@
-//! Encrypts properties before a job is sent, and decrypts properties after a row is read. Both are done only if the
-//! configuration has the key-encryption keys.
+//! Encrypts properties before a job is sent, and decrypts properties after a row is read. Properties are encrypted and decrypted only if
+//! the configuration has the key-encryption keys.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub struct DecryptedRows {
     pub requests: u64,
 }
 
-/// The primary that a row was copied from. If the row is no copy, it is the row itself.
+/// The primary that a row was copied from. If the row is not a copy, the origin is the row itself.
 pub(super) struct Origin<'e> {
     pub(super) table: TableRef,
     pub(super) entity: Cow<'e, Entity>,

@@ -13,7 +13,7 @@ use evenkeel_model::document::{DocumentError, DocumentPath};
 use evenkeel_model::{BlobName, ETag, EntityKey, Row, ViewName};
 use evenkeel_storage::FilePlace;
 
-/// The place where an entity was found.
+/// Whether an entity was found in its own table or in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntityLocation {
     /// In the source table of the archive.
@@ -22,7 +22,7 @@ pub enum EntityLocation {
     Archive,
 }
 
-/// An entity and the place where it was found.
+/// A found entity and its location.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundEntity {
     /// The entity. Its row has no Timestamp if the archive stores documents or files.

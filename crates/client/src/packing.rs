@@ -7,8 +7,8 @@ use super::{Client, ClientError, PreparedMessage, SentMessage};
 use evenkeel_model::QueueName;
 use evenkeel_model::job::{self, PackResult, Packer};
 
-/// Maximum number of messages sent concurrently. It hides the round trips, and is too small for throttling (Azure
-/// allows 2,000 messages/s per queue).
+/// Maximum number of messages sent concurrently. This is enough to hide the round trips, but too few to cause throttling (Azure allows
+/// 2,000 messages/s per queue).
 pub const IN_FLIGHT: usize = 32;
 
 /// Collects jobs and packs them into messages.
@@ -45,8 +45,8 @@ pub struct SendResult {
 }
 
 impl Client {
-    /// Creates a packer for messages of at most `most` jobs (1 to 1,000). The messages go to this queue. If there is
-    /// none, each message goes to the first declared queue that accepts its jobs.
+    /// Creates a packer for messages of at most `most` jobs (1 to 1,000). The messages go to this queue. If `queue` is `None`, each
+    /// message goes to the first declared queue that accepts its jobs.
     pub fn packing<'a>(&'a self, queue: Option<&'a QueueName>, most: usize) -> MessagePacker<'a> {
         MessagePacker {
             client: self,
@@ -59,7 +59,7 @@ impl Client {
 
     /// Sends many jobs. Each job has the form that [`submit`](Self::submit) accepts. Consecutive jobs that differ only in their primary
     /// share a message of at most `most` jobs (1 to 1,000; 100 jobs fill a transaction). Up to 32 messages are sent concurrently. The
-    /// results are in the order of the jobs. A refused job does not stop the others.
+    /// results are in the order of the jobs. A refused job does not stop the remaining jobs.
     ///
     /// ```
     /// # use evenkeel_client::Client;

@@ -26,7 +26,7 @@ pub(super) fn joined(table: &TableRef, entity: Entity) -> Result<Entity, ClientE
     Ok(lists::of_row(&site, &entity)?.join(entity))
 }
 
-/// The place where the large values of an entity are stored.
+/// The account, container and folder of an entity's large values.
 struct ValuePlace {
     account: AccountName,
     container: ContainerName,
@@ -35,8 +35,8 @@ struct ValuePlace {
 }
 
 impl Client {
-    /// Returns the place of the blobs that a row may point to. They belong to the row itself, or to the primary that
-    /// the row is a copy of. `None` if the table of that entity has no large values.
+    /// Returns the location of the blobs that a row may point to. The blobs belong to the row itself, or to the
+    /// primary that the row is a copy of. `None` if the table of that entity has no large values.
     async fn value_place(
         &self,
         table: &TableRef,

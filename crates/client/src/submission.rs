@@ -1,4 +1,4 @@
-//! Sends jobs. A job is first checked like the worker checks it. It is sent to the first queue that accepts it.
+//! Sends jobs. A job is first checked as the worker checks it. It is sent to the first queue that accepts it.
 
 use std::time::Duration;
 

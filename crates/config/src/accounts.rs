@@ -247,10 +247,10 @@ fn azure(section: &Section<'_>) -> Option<AzureAuth> {
     }
 }
 
-/// Returns the connection string from the environment or a file, or else the emulator's. If both are set, the one in
-/// the later layer wins.
+/// Returns the connection string: a secret from the environment or a file, or the fixed string of the emulator. If
+/// both a secret and the emulator are configured, the one in the later layer is used.
 fn connection_string(section: &Section<'_>) -> Option<ConfiguredSecret> {
-    const EXPECTED: &str = "expected UseDevelopmentStorage=true. Any other connection string is a secret: set connection_string_env to an environment variable, or connection_string_file to a file";
+    const EXPECTED: &str = "expected UseDevelopmentStorage=true. Any other connection string is a secret: set connection_string_env to the name of an environment variable, or connection_string_file to the path of a file";
     if !section.has(EMULATOR) {
         return CONNECTION_STRING.required(section, "a connection string");
     }

@@ -20,8 +20,8 @@ use evenkeel_model::{AccountName, TableName};
 struct TableAccounts(BTreeMap<TableName, Option<AccountSet>>);
 
 impl TableAccounts {
-    /// Adds a table. The first spelling of its name is kept. All places that name accounts for the table must name the
-    /// same ones.
+    /// Adds a table and keeps the first spelling of its name. All sections that name accounts for the table must name
+    /// the same accounts.
     fn declare(
         &mut self,
         name: &TableName,
@@ -63,8 +63,8 @@ impl TableAccounts {
         }
     }
 
-    /// Returns a table that must be in one account. If the table is spread over several accounts, the check of the
-    /// clauses reports that.
+    /// Returns a table that must be in one account. If the table is spread over several accounts, [`clauses::check`]
+    /// reports the mistake.
     fn place(&self, name: &TableName) -> TableRef {
         self.target(name).first()
     }
@@ -171,7 +171,7 @@ pub(super) fn read(
     catalog
 }
 
-/// Adds declared tables first, because the first spelling is kept, then sources, then targets.
+/// Adds the declared tables first, because the first spelling of a name is kept. Sources and targets follow.
 fn tables(
     declared: &[TableDraft<'_>],
     views: &[ViewDraft<'_>],

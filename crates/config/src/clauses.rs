@@ -136,8 +136,9 @@ enum RowOverlap {
     Possible,
 }
 
-/// Returns a violation if two declarations write the same rows, or the same properties of a row. If one of them sets properties on rows
-/// that the other writes, the violation is reported for the one that sets properties. Otherwise it is reported for the later one.
+/// Returns a violation if two declarations write the same rows, or the same properties of a row. The later declaration is reported. If
+/// one declaration sets properties on rows that the other declaration writes, the declaration that sets the properties is reported
+/// instead.
 fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Violation<'c>> {
     let (mine, others) = match (later.1.part, earlier.1.part) {
         (WrittenPart::Copy | WrittenPart::List, WrittenPart::Properties(_)) => (earlier, later),
@@ -162,13 +163,13 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Violation
                 RowOverlap::Same => format!("the same entities of {tables}; expected another name"),
                 RowOverlap::Any => format!("entities of {tables} too; expected another name"),
                 RowOverlap::Possible => format!(
-                    "entities of {tables} too, which may be the same ones. Use another name, or keys that begin with different literals"
+                    "entities of {tables} too, perhaps on the same entities. Use another name, or keys that begin with different literals"
                 ),
             };
             ("set", format!("{other} sets {name} on {what}"))
         }
-        // The other declaration writes whole rows. A copy replaces a row without keeping these properties, so the job that sets the
-        // properties fails. Rows that a view writes into its source table are not primaries.
+        // A copy replaces a whole row without keeping properties that another view sets, so the job that sets them fails. Rows that a
+        // view writes into its source table are not primaries, so they conflict only if the keys are equal.
         (WrittenPart::Properties(_), made) => {
             let is_copy = matches!(made, WrittenPart::Copy);
             let remedy = match row_overlap {

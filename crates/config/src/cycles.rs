@@ -1,14 +1,14 @@
-//! Finds cycles of declarations. In a cycle, each declaration writes what the next one reads, and the last one writes what
-//! the first one reads. Clauses compare only two declarations at a time, so they cannot find a cycle.
+//! Finds cycles of declarations. In a cycle, each declaration writes what the next one reads, and the last one writes what the first
+//! one reads. Clauses compare only two declarations at a time, so they cannot find a cycle.
 //!
-//! | cycle | refused |
+//! | cycle of | refused if |
 //! |---|---|
-//! | of views that write whenever a primary is written | if it leads over several tables, because it would never end |
-//! | that contains a view over a range, which writes only changed values | if each view reads a property that the one before it sets |
-//! | of archives | always, because it would bring an entity back as a primary; a `restore` job does that |
+//! | views that write whenever a primary is written | it spans several tables, because its writes would never end |
+//! | views of which at least one is over a range, and so writes only changed values | each view reads a property that the previous view sets |
+//! | archives | always, because archived entities would become primaries again; only a `restore` job may do that |
 //!
-//! If a cycle of properties contains a view that reads no property that the view before it sets, each change of a value causes only
-//! finitely many further changes.
+//! In the second case, one view that reads no property set by the previous view is enough to end the cycle: a change of a value then
+//! causes only finitely many further changes.
 
 use std::ptr;
 
@@ -34,7 +34,7 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
         if let Some([others @ .., _]) = shortest_cycle(archive, &archives, step).as_deref() {
             let (source, others) = (&archive.source.table, others.join(", then "));
             let message = format!(
-                "the archives form a cycle: entities archived from {source} come back by {others}. Use a restore job to bring entities back"
+                "the archives form a cycle: entities archived from {source} come back through {others}. Use a restore job to bring entities back"
             );
             error(
                 root,
@@ -120,8 +120,8 @@ fn dependency(from: &View, to: &View) -> Option<String> {
         return None;
     }
     let Some((_, set)) = from.set_properties() else {
-        // The view writes rows of its own, with any properties. If it writes them into its source table, they are not primaries
-        // there, so no view reads them.
+        // The view writes whole rows, with any properties. Rows that a view writes into its source table are not primaries, so no view
+        // reads them.
         return other_table(from).map(|target| format!("writes rows of {target}"));
     };
     // If the last writer wins among several primaries, the view depends on all properties of these primaries.

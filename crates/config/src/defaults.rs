@@ -3,7 +3,7 @@
 /// `config/default.toml` of the source tree: every key with its default, and an example catalog.
 pub(super) const DEFAULT: &str = include_str!("../../../config/default.toml");
 
-/// The profiles of the source tree. One is used if the configuration folder has no profile of that name.
+/// The built-in profiles. A built-in profile is used only if the configuration folder has no profile with the same name.
 pub(super) const PROFILES: [(&str, &str); 1] =
     [("azurite", include_str!("../../../config/azurite.toml"))];
 

@@ -4,7 +4,7 @@ pub(super) struct TextLines<'a>(Vec<&'a str>);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Redeclaration {
-    /// The index of the last table header up to the line of the second declaration.
+    /// The index of the line with the last table header at or before the second declaration.
     pub(super) header: Option<usize>,
     pub(super) is_header: bool,
     pub(super) key: String,

@@ -72,7 +72,7 @@ fn local_key(name: &str, section: &Section<'_>, settings: &mut EncryptionSetting
             Some(variable) => section
                 .warning(KEY.env, format!("{variable} is not set, so values encrypted under this key cannot be decrypted here")),
             None if !section.has(KEY.file) => {
-                section.error(KEY.env, format!("missing; expected {} or {}, with 32 bytes in Base64, or {VAULT_KEY}", KEY.env, KEY.file));
+                section.error(KEY.env, format!("missing; expected {} or {} (32 bytes in Base64), or {VAULT_KEY}", KEY.env, KEY.file));
             }
             None => {}
         }
@@ -135,7 +135,7 @@ pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
     let names = section.list("encrypt", |name| {
         if name.starts_with(RESERVED_PREFIX) {
             Err(format!(
-                "{name:?} is one of evenkeel's own properties, which are never encrypted"
+                "{name:?} is one of evenkeel's own properties, which are never encrypted; expected another property"
             ))
         } else if matches!(name.as_str(), "PartitionKey" | "RowKey" | "Timestamp") {
             Err(format!(
@@ -205,7 +205,8 @@ pub(super) fn check(settings: &EncryptionSettings, tables: &[TableDraft<'_>]) {
     }
 }
 
-/// Checks the condition of a table for encryption. A `put` evaluates it on plain values.
+/// Checks the condition under which entities of a table are encrypted. A `put` evaluates the condition on plain
+/// values.
 fn check_condition(table: &TableDraft<'_>) {
     let Some(when) = &table.when else { return };
     let error = |problem: &str| table.section.error("when", problem);

@@ -67,7 +67,7 @@ fn mapping(
     if !queues.iter().any(|queue| queue.allows_op(mapping.op())) {
         job.warning(
             "op",
-            format!("no declared queue allows {op} jobs, so every event of this mapping is poisoned. Add {op} to the allow of a queue", op = mapping.op()),
+            format!("no declared queue allows {op} jobs, so every event of this mapping is poisoned. Add {op} to allow in one of the [[queues]]", op = mapping.op()),
         );
     }
     Some(mapping)
@@ -99,14 +99,14 @@ fn check(mapping: &EventMapping, job: &Section<'_>, catalog: &Catalog) {
         {
             job.error(
                 "entity",
-                format!("{property:?} is encrypted in {name}, but events hold it in plain text in their queue and in the poison queue"),
+                format!("{property:?} is encrypted in {name}, but events are stored in plain text in their queue and in the poison queue. Remove it from entity"),
             );
         }
     }
 }
 
-/// Warns if two different events can get the same key, because no field of the row key can be read back from the key. If the row key
-/// is fixed, this applies to the partition key. Different spellings of one text may get the same key.
+/// Warns if two different events can get the same key. They can if no field of the row key can be restored from the key. If the row
+/// key is fixed, the fields of the partition key are checked instead. Different spellings of a value may share a key.
 fn warn_of_shared_keys(mapping: &EventMapping, job: &Section<'_>) {
     let Some([partition_key, row_key]) = mapping.key_templates() else {
         return;
@@ -129,7 +129,7 @@ fn warn_of_shared_keys(mapping: &EventMapping, job: &Section<'_>) {
         return;
     }
     let message = format!(
-        "two different events can get the same key: {} cannot be restored from it. Use the whole value, or parts that restore it, such as before:/ and after:/",
+        "two different events can get the same key, because {} cannot be restored from the key. Use the whole value, or parts that together give the value, such as before:/ and after:/",
         fields.into_iter().collect::<Vec<_>>().join(" and ")
     );
     match job.section("entity").filter(|entity| entity.has("RowKey")) {

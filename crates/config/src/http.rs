@@ -14,7 +14,7 @@ const TOKEN: SecretKeys = SecretKeys {
     env: "token_env",
     file: "token_file",
 };
-/// The name of the token that is set directly in `[http]`. Requests with this token may see contents.
+/// The name of the token that is set directly in `[http]`. The holder of this token may see contents of entities.
 const DEFAULT_NAME: &str = "token";
 
 pub(super) fn http(root: &Section<'_>) -> Option<HttpSettings> {
@@ -72,7 +72,7 @@ fn named_token(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, A
     if is_taken {
         section.error(
             "",
-            format!("{name:?} names the token of [http] in audit lines; expected another name"),
+            format!("{name:?} is the name of the token in [http] itself; expected another name"),
         );
     }
     if !section.has("role") {
@@ -103,7 +103,7 @@ fn named_token(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, A
         if !section.has("token_file") {
             section.error(
                 "token_env",
-                "missing; expected the name of an environment variable, or a file with token_file",
+                "missing; expected the name of an environment variable, or token_file with the path of a file",
             );
         }
         return Err(AlreadyReported);

@@ -1,8 +1,8 @@
 //! The keys of an identity of Entra ID, in `[accounts.NAME]` and `[sinks.NAME]`.
 //!
-//! A key that is not set gets the value of the environment variable that the identity libraries of Azure read.
-//! `credential = "auto"` uses the first credential that has all of its settings. If none has, the managed identity and the developer
-//! tools are tried at run time, because only a request shows whether they are available.
+//! A key that is not set gets the value of the environment variable that the identity libraries of Azure read. `credential = "auto"`
+//! uses the first credential that has all of its settings. If no credential has all of its settings, the managed identity and the
+//! developer tools are tried at run time, because only a request shows whether they are available.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,8 +26,7 @@ pub(super) const KEYS: [&str; 5] = [
 const CREDENTIAL: &str = "credential";
 const SECRET_FILE: &str = "client_secret_file";
 
-/// A setting of an identity. It comes from a configuration key, if it has one and the key is set, or else from an
-/// environment variable.
+/// A setting of an identity. Its value comes from its configuration key if that key is set, or else from an environment variable.
 struct IdentitySetting {
     key: Option<&'static str>,
     variable: &'static str,
@@ -74,7 +73,7 @@ struct CredentialKind {
     read: fn(&mut Reader<'_>) -> Option<Vec<EntraCredential>>,
 }
 
-/// The credentials that `auto` considers first. It uses the first one that has all of its settings.
+/// The credentials that `auto` considers first. `auto` uses the first credential that has all of its settings.
 const COMPLETE: [CredentialKind; 3] = [
     CredentialKind {
         word: "client_secret",

@@ -193,8 +193,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Adds the environment and the flags. `below` contains the merged files. Variables are upper case, so each of their segments
-    /// gets the spelling that the files use for it.
+    /// Adds the environment and the flags. `below` contains the merged files. The names of variables are upper case, so each
+    /// segment of a name gets the spelling that the files use for it.
     pub(super) fn add_variables_and_flags(
         &mut self,
         request: &Request,
@@ -250,7 +250,8 @@ impl<'a> Layers<'a> {
 fn key_path(segments: &[&str], below: &BTreeMap<String, Node>) -> Result<String, String> {
     if segments.len() > MAX_SEGMENTS || !segments.iter().all(|segment| is_segment(segment)) {
         return Err(
-            "not a key; expected a name such as WORKER__LEASE (worker.lease as a flag)".to_owned(),
+            "not a key; expected a name such as EVENKEEL__WORKER__LEASE, or worker.lease as a flag"
+                .to_owned(),
         );
     }
     let mut path = String::new();

@@ -1,6 +1,6 @@
 //! Log levels: `info`, or `info,evenkeel_worker=debug`.
 //!
-//! `EnvFilter` has the same grammar, but takes every word that is not a level for a module, so it would accept `inof` and silence
+//! `EnvFilter` has the same grammar, but treats every word that is not a level as a module. It would accept `inof` and silence
 //! everything else. Here, a word must be a level or an existing module.
 
 use tracing::level_filters::LevelFilter;
@@ -25,7 +25,7 @@ const CRATE_PREFIX: &str = "evenkeel_";
 
 const MAX_SHOWN_CHARS: usize = 60;
 
-/// Maximum length of the text in bytes. Each log line is compared with every part of it.
+/// Maximum length of the text in bytes. Each log line is compared with every directive in the text.
 const MAX_BYTES: usize = 512;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

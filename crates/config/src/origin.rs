@@ -35,8 +35,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// All origins of a configuration. The `config` crate keeps a text with each value, and this text is an index in the
-/// list.
+/// All origins of a configuration. The `config` crate keeps a text with each value. This text is the index of the
+/// value's origin in the list.
 #[derive(Debug, Default)]
 pub(super) struct Origins(Vec<Origin>);
 

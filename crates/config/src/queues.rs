@@ -91,7 +91,7 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
         section.error(
             "name",
             format!(
-                "expected at most {} characters, so that \"{name}{longest}\" is a queue name too, found {}",
+                "expected at most {} characters, because \"{name}{longest}\" must be a queue name too; found {}",
                 63 - longest.len(),
                 name.as_str().len()
             ),
@@ -120,7 +120,7 @@ fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, AlreadyReporte
     if tables.is_empty() {
         section.error(
             "tables",
-            "expected at least one table; leave the key out to allow all",
+            "expected at least one table. Remove the key to allow all tables",
         );
         return Err(AlreadyReported);
     }
@@ -178,7 +178,7 @@ fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, AlreadyRepor
     if allowed.is_empty() {
         section.error(
             "allow",
-            "expected at least one operation; leave the key out to allow all",
+            "expected at least one operation. Remove the key to allow all operations",
         );
         return Err(AlreadyReported);
     }

@@ -24,7 +24,7 @@ pub fn check_text(result: &Result<Configuration, ConfigErrors>) -> String {
         Ok(loaded) => {
             let _ = writeln!(
                 text,
-                "jobs in flight hold at most {} of memory together (worker.memory)",
+                "jobs in flight use at most {} of memory in total (worker.memory)",
                 size_text(loaded.settings.worker.memory)
             );
             let (dollars, slowest) = idle_cost(loaded);
@@ -59,7 +59,6 @@ pub fn check_text(result: &Result<Configuration, ConfigErrors>) -> String {
     text
 }
 
-/// Formats mistakes and warnings as JSON.
 pub fn check_json(result: &Result<Configuration, ConfigErrors>) -> Value {
     let (errors, warnings) = findings(result);
     let memory = result
@@ -106,7 +105,6 @@ pub fn show_text(loaded: &Configuration) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Formats the effective values and their origins as JSON.
 pub fn show_json(loaded: &Configuration) -> Value {
     json!({"values": loaded.origins})
 }

@@ -57,12 +57,13 @@ pub struct Request {
     pub folder: Folder,
     /// The profile (`--profile`, `EVENKEEL_PROFILE`).
     pub profile: Option<String>,
-    /// The environment. `EVENKEEL__WORKER__LEASE` sets `worker.lease`; `*_env` keys name any variable.
+    /// Environment variables. `EVENKEEL__WORKER__LEASE` sets `worker.lease`. A key that ends with `_env` may name
+    /// any variable.
     pub environment: BTreeMap<String, String>,
     /// `key=value` from the command line, such as `worker.lease=90s`.
     pub overrides: Vec<String>,
-    /// The store adapter's check of credentials and endpoints. If it is `None`, they are checked when the store is
-    /// opened.
+    /// The store adapter's check of credentials and endpoints. If it is `None`, credentials and endpoints are
+    /// checked only when the store is opened.
     pub account_check: Option<AccountCheck>,
 }
 

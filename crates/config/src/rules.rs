@@ -36,7 +36,12 @@ fn rule(name: &str, section: &Section<'_>, catalog: &Catalog) -> Option<Rule> {
         (false, true) => section.parsed("delete", |text| table(text, catalog)),
         (both, _) => {
             let found = if both { "both" } else { "neither" };
-            section.error("", format!("expected one of archive = \"an archive\" and delete = \"a table\", found {found}"));
+            section.error(
+                "",
+                format!(
+                    "expected either archive = \"ARCHIVE\" or delete = \"TABLE\", found {found}"
+                ),
+            );
             None
         }
     };

@@ -111,7 +111,10 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
         .filter(|resource| section.has(resource.key()))
         .collect();
     let [resource] = resource[..] else {
-        section.error("table", "expected one of table, container and queue");
+        section.error(
+            "table",
+            "expected exactly one of table, container and queue",
+        );
         return None;
     };
     for key in ResourceKind::ALL
@@ -154,7 +157,9 @@ fn permissions(section: &Section<'_>, resource: ResourceKind) -> Option<String> 
                 .filter(|letter| text.contains(*letter))
                 .collect())
         } else {
-            Err(format!("expected letters of {known:?}, found {text:?}"))
+            Err(format!(
+                "expected one or more letters of {known:?}, found {text:?}"
+            ))
         }
     })
 }
@@ -197,16 +202,17 @@ fn target(section: &Section<'_>, resource: ResourceKind) -> Option<SasTarget> {
     }
 }
 
-/// Parses a key that must not be empty, because the services ignore an empty end of a range.
+/// Parses a key that must not be empty, because the services ignore an empty bound of a range.
 fn non_empty_key(text: &str) -> Result<Key, String> {
     if text.is_empty() {
-        Err("expected a key that is not empty".to_owned())
+        Err("expected a key, found an empty string".to_owned())
     } else {
         Key::new(text).map_err(|error| error.to_string())
     }
 }
 
-/// Returns why a grant is refused: it would give access to the program's own records. `None` if it is allowed.
+/// Returns the reason to refuse a grant that would give access to the program's own records. `None` if the grant is
+/// allowed.
 fn refusal(grant: &SasGrant) -> Option<String> {
     let refuse = |name: &str| {
         Some(format!(

@@ -20,8 +20,8 @@ impl SecretKeys {
         [self.env, self.file]
     }
 
-    /// Reads a secret from the environment variable or the file. The one that a later layer names is tried first. Within
-    /// one layer, the environment variable is tried first.
+    /// Reads a secret from the environment variable or the file. The source that a later layer names is tried first.
+    /// Within one layer, the environment variable is tried first.
     pub(super) fn read(&self, section: &Section<'_>) -> Option<SecretString> {
         self.find(section).map(|(_, secret)| secret)
     }
@@ -75,7 +75,7 @@ impl SecretKeys {
                 Some(variable) => section.error(self.env, format!("expected {what} in {variable}, which is not set")),
                 None => section.error(
                     self.env,
-                    format!("missing; expected {what}. Set {} to an environment variable, or {} to a file", self.env, self.file),
+                    format!("missing; expected {what}. Set {} to the name of an environment variable, or {} to the path of a file", self.env, self.file),
                 ),
             }
         }

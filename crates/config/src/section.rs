@@ -535,8 +535,8 @@ impl<'a> Section<'a> {
             .map_or(0, |origin| origin.rank)
     }
 
-    /// Reports keys that are not allowed because the key `choice` has the value `chosen`. A choice in a later layer overrides keys of
-    /// earlier layers, so a key is reported only if its layer is the same as that of the choice or later.
+    /// Reports every key in `others` that is set, because the value of the key `choice` does not allow it. `chosen` describes this value
+    /// in the error. A key from an earlier layer than `choice` is not reported, because the later layer overrides it.
     pub(super) fn reject_keys(
         &self,
         choice: &'static str,

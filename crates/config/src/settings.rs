@@ -20,8 +20,8 @@ const DAY: Duration = Duration::from_hours(24);
 /// Maximum visibility timeout of a message (Azure: 7 days).
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
-/// Minimum of `worker.memory`. A staged entity of 16 MiB is in memory three times, and all of it must fit into the part
-/// of the memory that is reserved for staged entities.
+/// Minimum of `worker.memory`. A staged entity of 16 MiB is in memory three times, and the three copies must fit into
+/// the part of `worker.memory` that is reserved for staged entities.
 const MIN_MEMORY: u64 = 64 << 20;
 const MAX_MEMORY: u64 = 1 << 40;
 
@@ -31,8 +31,8 @@ const HEADERS: SecretKeys = SecretKeys {
 };
 
 const STORAGE_RETRY: &str = "storage_retry";
-/// Maximum of `worker.recheck_after`. A queue hides a message for at most seven days. A recheck is hidden for
-/// `recheck_after` and a margin in which the pass closes, and one hour is left for this margin.
+/// Maximum of `worker.recheck_after`. A queue hides a message for at most seven days. The message of a recheck is
+/// hidden for `recheck_after` and a margin for the end of the pass. One hour is left for this margin.
 const MAX_RECHECK_AFTER: Duration = Duration::from_hours(7 * 24 - 1);
 const MAX_RETRY_WAIT: Duration = Duration::from_mins(5);
 
@@ -95,7 +95,7 @@ fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
         return match RetryPolicy::listed(&waits).filter(|_| !waits.is_empty()) {
             None => {
                 let expected = format!(
-                    "expected 1 to {MAX_LISTED_WAITS} waits, found {}; {{ attempts = 1 }} retries nothing",
+                    "expected 1 to {MAX_LISTED_WAITS} waits, found {}. To disable retries, set {{ attempts = 1 }}",
                     waits.len()
                 );
                 parent.error(STORAGE_RETRY, expected);
@@ -105,7 +105,7 @@ fn storage_retry(parent: &Section<'_>) -> Option<RetryPolicy> {
         };
     }
     if parent.peek_text(STORAGE_RETRY).is_some() {
-        parent.error(STORAGE_RETRY, "expected { min, base, max, attempts } or a list such as [\"2s\", \"4s\"], found a string; { attempts = 1 } retries nothing");
+        parent.error(STORAGE_RETRY, "expected { min, base, max, attempts } or a list such as [\"2s\", \"4s\"], found a string. To disable retries, set { attempts = 1 }");
         return None;
     }
     let backoff = backoff(parent, STORAGE_RETRY, MS, MAX_RETRY_WAIT, &["attempts"]);

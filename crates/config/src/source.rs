@@ -80,7 +80,7 @@ impl LayerMap {
                 vec![Finding::new(
                     Some(&origin),
                     "",
-                    format!("more than {MAX_DOTS} dots in one line"),
+                    format!("expected at most {MAX_DOTS} dots in a line"),
                 )],
             );
         }

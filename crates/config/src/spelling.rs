@@ -22,7 +22,7 @@ fn properties(root: &Section<'_>, by: Declaration<'_>, reads: Vec<PropertyRead<'
         for known in ["PartitionKey", "RowKey"] {
             if property != known && property.eq_ignore_ascii_case(known) {
                 let message =
-                    format!("{property:?} is not a key but a property; did you mean {known}?");
+                    format!("{property:?} is a property, not a key; did you mean {known}?");
                 warning(root, by, key, &message);
             }
         }

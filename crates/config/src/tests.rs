@@ -181,7 +181,7 @@ fn the_waits_in_the_comments_of_default_toml_match_the_formula() {
             .to_string();
         assert!(
             error.contains("worker.storage_retry")
-                && error.contains("{ attempts = 1 } retries nothing"),
+                && error.contains("To disable retries, set { attempts = 1 }"),
             "{error}"
         );
     }
@@ -283,11 +283,11 @@ fn a_mistake_in_a_list_of_waits_is_reported_with_the_expected_input() {
     for (list, expected) in [
         (
             "[]",
-            "expected 1 to 8 waits, found 0; { attempts = 1 } retries nothing",
+            "expected 1 to 8 waits, found 0. To disable retries, set { attempts = 1 }",
         ),
         (
             "[\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\",\"1s\"]",
-            "expected 1 to 8 waits, found 9; { attempts = 1 } retries nothing",
+            "expected 1 to 8 waits, found 9. To disable retries, set { attempts = 1 }",
         ),
         ("[\"2s\", \"6m\"]", "expected 1ms to 5m, found 6m"),
         ("[\"0s\"]", "expected 1ms to 5m, found 0ms"),
@@ -825,7 +825,7 @@ fn a_token_that_can_be_guessed_is_refused_where_it_comes_from() {
         ("", [("EVENKEEL_TOKEN", "changemechangeme")]),
         ("[http]\ntoken_env = \"MINE\"", [("MINE", "short")]),
     ] {
-        let error = of(text, &variables).expect_err("it can be guessed");
+        let error = of(text, &variables).expect_err("a token that can be guessed must be refused");
         assert!(
             error.contains("can be guessed; expected at least 16 random characters")
                 && error.contains("openssl rand"),
@@ -1013,7 +1013,7 @@ fn an_unread_variable_with_a_similar_name_is_a_warning() {
         "EVENKEEL_MY_BUILD__NUMBER",
         "EVENKEEL_WORKERS__LEASE",
     ] {
-        assert_eq!(meant(name), None, "no section is named so: {name}");
+        assert_eq!(meant(name), None, "no section has the name of {name}");
     }
 }
 
@@ -1174,7 +1174,7 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
         ),
         (
             "auth = \"key\"\nname = \"contoso\"",
-            "missing; expected an account key in Base64. Set key_env to an environment variable, or key_file to a file",
+            "missing; expected an account key in Base64. Set key_env to the name of an environment variable, or key_file to the path of a file",
         ),
         (
             "auth = \"key\"\nkey_env = \"KEY\"",
@@ -1218,7 +1218,7 @@ fn a_secret_comes_from_a_file_or_the_environment_and_is_never_printed() {
         ),
         (
             "auth = \"key\"\nname = \"contoso\"\nkey_env = \"KEY\"\nendpoints.blob = \"https://contoso.blob.core.windows.net/?sig=topsecret\"",
-            "without query or user",
+            "without user, password, query or fragment",
         ),
     ] {
         let errors = mistakes(&azure(rest)).join("\n");
@@ -1330,7 +1330,7 @@ fn an_unsupported_key_is_reported_with_its_replacement() {
         ),
         (
             "[worker.poll]\nidle_cost = \"$1/month\"".to_owned(),
-            "worker.poll.idle_cost: unknown key; set poll.max, the longest wait",
+            "worker.poll.idle_cost: unknown key; set poll.max, the longest poll interval",
         ),
         (
             "[http]\nread_token_env = \"T\"".to_owned(),
@@ -1342,7 +1342,7 @@ fn an_unsupported_key_is_reported_with_its_replacement() {
         ),
         (
             "[pace]\npartition = 1000".to_owned(),
-            "pace.partition: unknown key; Azure publishes this limit",
+            "pace.partition: unknown key; the limit is the one that Azure publishes",
         ),
         (
             "[pace]\nstart_percent = 10".to_owned(),
@@ -1420,15 +1420,15 @@ fn signatures_for_applications_are_declared_and_their_mistakes_found() {
     for (declared, expected) in [
         (
             "",
-            "sas.s.table: expected one of table, container and queue",
+            "sas.s.table: expected exactly one of table, container and queue",
         ),
         (
             "table = \"A1b\"\nqueue = \"jobs\"",
-            "expected one of table, container and queue",
+            "expected exactly one of table, container and queue",
         ),
         (
             "table = \"Employees\"\npermissions = \"rx\"",
-            "sas.s.permissions: expected letters of \"raud\", found \"rx\"",
+            "sas.s.permissions: expected one or more letters of \"raud\", found \"rx\"",
         ),
         (
             "queue = \"jobs\"\npk = \"Sales\"",
@@ -1436,7 +1436,7 @@ fn signatures_for_applications_are_declared_and_their_mistakes_found() {
         ),
         (
             "table = \"Employees\"\npk = \"\"",
-            "sas.s.pk: expected a key that is not empty",
+            "sas.s.pk: expected a key, found an empty string",
         ),
         (
             "table = \"Employees\"\npk = \"p\"\nrk_from = \"b\"\nrk_to = \"a\"",
@@ -1798,7 +1798,7 @@ fn denormalized_properties_are_read_and_their_mistakes_are_reported() {
     for (text, expected) in [
         (
             format!("{}{}", leader("Team"), leader("Branch")),
-            "sets Leader on entities of Places too, which may be the same ones",
+            "sets Leader on entities of Places too, perhaps on the same entities",
         ),
         (
             format!("{SET}{}", deputy("{Department}")),
@@ -1932,7 +1932,7 @@ fn a_cycle_of_views_is_refused_if_each_reads_what_the_one_before_sets() {
                 "Manager = \"{LastName}\"",
                 reject,
             ),
-            // The value goes from the manager to the department and then to all employees, but not back.
+            // The manager's name is copied to the department and then to all employees. No view copies it back.
             (
                 "DepartmentName = \"{Name}\", Head = \"{Manager}\"",
                 "Manager = \"{LastName}\"",
@@ -1963,7 +1963,7 @@ fn a_cycle_of_views_is_refused_if_each_reads_what_the_one_before_sets() {
                 reject,
                 "views.says.set: the views form a cycle: says sets Head, which manager reads; manager sets Manager, which says reads. Set a property that none of them reads",
             ),
-            // With `last_writer`, the view depends on all properties.
+            // With `last_writer`, the view `manager` depends on all properties of its primaries.
             (
                 "Head = \"{Manager}\"",
                 "Manager = \"{LastName}\"",
@@ -2014,7 +2014,7 @@ fn a_cycle_of_views_is_refused_if_each_reads_what_the_one_before_sets() {
     ) + near;
     assert!(
         load_text(&text).is_ok(),
-        "rows beside their primaries: {:?}",
+        "a view may write rows into its source table: {:?}",
         load_text(&text).err().map(|error| error.to_string())
     );
 }
@@ -2236,7 +2236,7 @@ fn search_indexes_are_read_and_their_mistakes_found() {
         (
             "windows.net\"",
             "windows.net?key=secret\"",
-            "without query or user",
+            "without user, password, query or fragment",
         ),
         (
             "key_env = \"SEARCH\"",
@@ -2693,7 +2693,7 @@ fn a_view_of_tables_by_date_writes_into_tables_of_the_same_dates() {
     }
     assert!(
         catalog.dated_table(&name("ByUser20261120")).is_none(),
-        "what follows a table is dropped with it, and not by itself"
+        "a derived table is dropped with its source, not by a retention of its own"
     );
     let visits = catalog.table(&name("Visits20261120")).unwrap().clone();
     assert!(
@@ -2806,17 +2806,17 @@ fn items_that_could_outlive_their_table_by_date_are_refused() {
         ),
         (
             format!("{BY_USER}{}", fixed.replace("Copies", "byuser20261120")),
-            "byuser20261120 is dropped with a table of [retention.logins]",
+            "byuser20261120 is dropped together with a table of [retention.logins]",
         ),
         (
             format!("{BY_USER}[tables.ByUser20261120]\n"),
-            "is dropped with a table of [retention.logins]",
+            "is dropped together with a table of [retention.logins]",
         ),
         (
             format!(
                 "{BY_USER}[archives.a]\nsource = \"Employees\"\nto = {{ kind = \"table\", table = \"ByUser20261120\" }}\n"
             ),
-            "is dropped with a table of [retention.logins]",
+            "is dropped together with a table of [retention.logins]",
         ),
         (
             fixed.replace("Copies", "EvenkeelFootprintsLogins20261120"),
@@ -2863,7 +2863,7 @@ fn archives_may_be_documents() {
     assert_eq!(
         blob.metadata["key"].to_string(),
         "{PartitionKey}/{RowKey}",
-        "no key, whose literals are fewer"
+        "unlike a key, metadata allows a literal slash"
     );
     let ArchiveTarget::Log(log) =
         target(r#"kind = "append_blob", container = "events", time = "At", spread = 4"#)
@@ -2884,10 +2884,7 @@ fn archives_may_be_documents() {
         else {
             panic!("no file")
         };
-        assert_eq!(
-            file.dir, "/mnt/former",
-            "{spelling}: footprints list files under it"
-        );
+        assert_eq!(file.dir, "/mnt/former", "{spelling} is the same folder");
     }
     for (to, expected) in [
         (r#"kind = "blob""#, "archives.a.to.container: missing"),
@@ -3009,7 +3006,7 @@ fn probable_mistakes_are_warnings() {
     assert_eq!(row_key("{Email|slug}_{RowKey}"), "");
     assert!(
         row_key("{RowKey}{rowkey|pad:3}")
-            .contains("\"rowkey\" is not a key but a property; did you mean RowKey?")
+            .contains("\"rowkey\" is a property, not a key; did you mean RowKey?")
     );
     let own_table = |row_key: &str| {
         warnings(
@@ -3071,9 +3068,7 @@ fn checking_reports_mistakes_and_warnings_as_text_and_as_json() {
     assert!(check_text(&valid).ends_with(
         "the configuration is valid: 1 account, 1 queue, 2 tables, 1 view, 0 archives, 1 warning"
     ));
-    assert!(
-        check_text(&valid).contains("hold at most 128MiB of memory together (worker.memory)\n")
-    );
+    assert!(check_text(&valid).contains("use at most 128MiB of memory in total (worker.memory)\n"));
     assert_eq!(check_json(&valid)["memory_bytes"], 128 << 20);
     assert!(check_text(&valid).contains(
         "an idle worker polls each queue every 1500ms: about $0.79 a month (worker.poll)\n"

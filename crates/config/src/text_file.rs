@@ -10,7 +10,9 @@ pub(super) fn read(path: &Path, most: u64, what: &str) -> Result<String, String>
     let unread = |error: std::io::Error| format!("cannot be read: {error}");
     let size = std::fs::metadata(path).map_err(unread)?.len();
     if size > most {
-        return Err(format!("has {size} bytes; {what} has at most {most}"));
+        return Err(format!(
+            "has {size} bytes; expected at most {most} for {what}"
+        ));
     }
     decode(std::fs::read(path).map_err(unread)?)
 }

@@ -3,19 +3,20 @@
 const SECTIONS_WITH_IDENTITY: [&str; 3] = ["accounts", "encryption", "sinks"];
 const ROTATION: &str =
     "to rotate a key, write the other key to its file. Regenerate the old key ten seconds later";
-const AZURE_LIMIT: &str = "Azure publishes this limit, and a 503 response lowers it. Set account, the maximum rate of this process";
+const AZURE_LIMIT: &str = "the limit is the one that Azure publishes, and a 503 response lowers it. Only account, the maximum rate of this process, can be set";
 
-/// Top-level sections, a key of these sections (or a prefix of keys if it ends with `_`), and the advice in the error.
+/// Each entry has the top-level sections, a key that does not exist in them, and the advice in its error. A name that
+/// ends with `_` stands for all keys with this prefix.
 const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
     (
         &[""],
         "freshness",
-        "the goal is 5 s. For another goal, use another bucket in the alerts of deploy/prometheus",
+        "the goal is 5 s. For another goal, change the bucket in the alerts of deploy/prometheus",
     ),
     (
         &["worker"],
         "idle_cost",
-        "set poll.max, the longest wait. `evenkeel config check` shows its cost a month",
+        "set poll.max, the longest poll interval. `evenkeel config check` shows the cost a month",
     ),
     (
         &["http"],
@@ -55,7 +56,7 @@ const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
     (
         &SECTIONS_WITH_IDENTITY,
         "authority_host",
-        "it follows from the cloud of the endpoint, or from the environment variable AZURE_AUTHORITY_HOST",
+        "the authority follows from the cloud of the endpoint, or from the environment variable AZURE_AUTHORITY_HOST",
     ),
     (&["sinks"], "timeout", "the timeout is always 10 s"),
     (

@@ -117,7 +117,7 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
     fn target(&self, key: &'static str) -> Option<NamedTarget<T>> {
         let tables = self
             .section
-            .required(key, "the table for its items", T::target);
+            .required(key, "the table for the items of the view", T::target);
         let accounts = self.accounts();
         Some(NamedTarget {
             tables: tables?,

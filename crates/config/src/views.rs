@@ -62,7 +62,7 @@ pub(super) fn user_table(text: &str) -> Result<TableName, String> {
     let name: TableName = text.parse().map_err(|error| format!("{error}"))?;
     if is_reserved(text) {
         return Err(format!(
-            "the table {name} holds evenkeel's own records; expected another one"
+            "the table {name} holds evenkeel's own records; expected another table"
         ));
     }
     Ok(name)
@@ -125,8 +125,8 @@ pub(super) struct TableDraft<'a> {
     pub(super) encrypt: BTreeSet<String>,
     /// The condition under which an entity's properties are encrypted. If it is `None`, they are always encrypted.
     pub(super) when: Option<Condition>,
-    /// The templates of keyed hashes, by the properties that contain the hashes. Each template has an encrypted
-    /// property.
+    /// The templates of keyed hashes, by the names of the properties that contain the hashes. Each template reads
+    /// one encrypted property.
     pub(super) hash: BTreeMap<String, Template>,
 }
 
@@ -174,7 +174,10 @@ pub(super) fn account_set(
         return Ok(one.map(AccountSet::from));
     }
     if one.is_some() {
-        section.error(ACCOUNTS, "account is set as well; expected one of the two");
+        section.error(
+            ACCOUNTS,
+            "account is set as well; expected only one of account and accounts",
+        );
         return Err(AlreadyReported);
     }
     let mut names = BTreeSet::new();
@@ -197,7 +200,10 @@ pub(super) fn account_set(
 /// Reports the key `accounts` in a section whose items must all be in one account.
 pub(super) fn reject_accounts(section: &Section<'_>, why: &str) {
     if section.has(ACCOUNTS) {
-        section.error(ACCOUNTS, format!("{why}; expected account, with one name"));
+        section.error(
+            ACCOUNTS,
+            format!("{why}; expected account = \"NAME\" instead"),
+        );
     }
 }
 

@@ -11,15 +11,16 @@
 //! until the rate stops growing. A short window measures inexactly; later windows correct its
 //! errors.
 //!
-//! While a queue has a backlog, the number of jobs in flight equals the limit. By Little's law it
-//! is the rate times the length of a run, so a higher limit brings either a higher rate or longer
-//! runs, and it is enough to measure which of the two happens. A window in which the limit was not
-//! reached proves nothing, so the limit stays.
+//! While a queue has a backlog, the number of jobs in flight equals the limit. By Little's law,
+//! this number is the rate times the length of a run. So a higher limit brings either a higher rate
+//! or longer runs, and it is enough to measure which of the two happens. A window in which the
+//! limit was not reached proves nothing, so the limit stays.
 
 use std::time::Duration;
 
-/// Lower bound of the limit. If a store throttles, the pauses of its partitions relieve it, so the
-/// limit need not go lower. With fewer jobs, a change of the rate could not be measured.
+/// Lower bound of the limit. With fewer jobs, a change of the rate could not be measured. A store
+/// that throttles needs no lower limit, because requests to its busy partitions are paced
+/// separately.
 pub(crate) const FLOOR: usize = 16;
 pub(crate) const START: usize = 64;
 /// Upper bound of the limit: a queue takes 2,000 messages a second (Azure's target), and a job
@@ -73,7 +74,7 @@ pub(crate) struct AdaptiveLimit {
     /// Smoothed number of jobs per second at this limit.
     rate: Option<f64>,
     rest: u32,
-    /// Whether no climb has been taken back so far.
+    /// Whether every climb so far was kept.
     starting: bool,
 }
 

@@ -171,11 +171,19 @@ mod tests {
         assert_eq!(
             attempts(40, 0, 0),
             1,
-            "answers of Get Messages that were lost"
+            "deliveries without a recorded run are not attempts"
         );
         assert_eq!(attempts(40, 39, 0), 1);
-        assert_eq!(attempts(6, 0, 5), 6, "runs that never came to their end");
-        assert_eq!(attempts(6, 3, 5), 3, "what is written off is none");
+        assert_eq!(
+            attempts(6, 0, 5),
+            6,
+            "recorded runs without an end are attempts"
+        );
+        assert_eq!(
+            attempts(6, 3, 5),
+            3,
+            "deliveries that were written off are not attempts"
+        );
     }
 
     #[test]
@@ -246,7 +254,7 @@ mod tests {
         assert_eq!(
             third.failing(at(800)).runs,
             2,
-            "what was interrupted has not failed"
+            "an interrupted delivery is not a failure"
         );
         let fourth = Deliveries::new("m1", 4, Some(third.advanced(None, None)));
         assert_eq!(

@@ -8,12 +8,13 @@
 //!     └──────── the message with the remaining jobs ◀──── none left? ── delete
 //! ```
 //!
-//! No job waits for its key while it holds another, so batches with common primaries cannot deadlock. A
-//! job runs in the same way as a single one (`job_runs`); only the settlement of the message differs.
+//! No job waits for its key while it holds another key, so batches with common primaries cannot
+//! deadlock. A job runs in the same way as a single one (`job_runs`); only the settlement of the
+//! message differs.
 //!
 //! A job that crashes the process must not take its whole batch to the poison queue. So after a run
-//! that was cut off, the next delivery runs half of the jobs, then a quarter, until a single job
-//! runs alone. If that job still crashes, it is given up, and the others continue together. While a
+//! that was cut off, the next delivery runs half of the jobs, then a quarter, until a single job runs
+//! alone. If that job still crashes, it is given up, and all other jobs continue together. While a
 //! delivery may not run all jobs, the message records how many it may run.
 
 mod decide;

@@ -20,9 +20,8 @@ use evenkeel_model::settings::WorkerSettings;
 use evenkeel_storage::{Clock, Rng};
 
 /// Resolves the primary of a job, so that no two jobs of one primary run at once. If the primary is
-/// an archived entity, the primary that it was before it was archived follows in the list. If the
-/// list is empty (because the archive is not in the catalog), the job fails without waiting for a
-/// key.
+/// an archived entity, the list also has the primary from which it was archived. If the list is
+/// empty (because the archive is not in the catalog), the job fails without waiting for a key.
 pub type PrimaryResolver = Arc<dyn Fn(&Job) -> Vec<Primary> + Send + Sync>;
 
 pub(crate) struct RunContext {

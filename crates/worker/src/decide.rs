@@ -122,7 +122,7 @@ pub(crate) struct DecisionInput {
     pub(crate) deliveries: u32,
     /// How many of the deliveries count, including this one.
     pub(crate) attempts: u32,
-    /// Transient failures since the last progress, including this delivery if it is one.
+    /// Transient failures since the last progress, including this delivery if it failed transiently.
     pub(crate) failing: TransientFailures,
     /// Time since the first of these failures, by the queue's clock.
     pub(crate) failing_for: Duration,

@@ -86,11 +86,11 @@ pub(crate) const UNKNOWN_OP: &str = "unknown";
 /// Maximum number of bytes of a message's text in a log line.
 const TEXT_BYTES: usize = 256;
 pub(crate) const STEP: &str = "decoding the message";
-/// Operation of a job that brings one primary's derived data in step. Any job may queue one for
-/// another primary.
+/// Operation of a job that brings one primary's derived data in step. Any job may queue a sync job
+/// for another primary.
 pub(crate) const SYNC: &str = "sync";
 /// Operation of a job that writes the values of a range overlay to the entities of the range. A job
-/// that changes the overlay queues it.
+/// that changes the overlay queues such a job.
 pub(crate) const CARRY: &str = "carry";
 const RECHECK_QUEUE_OPS: [&str; 2] = [SYNC, CARRY];
 
@@ -230,7 +230,7 @@ pub(crate) fn decode(
 }
 
 /// Why a queue does not accept a request; `None` if the queue accepts it. All jobs of a batch have
-/// the same operation and table, so one of them is checked for all.
+/// the same operation and table, so it is enough to check one job.
 fn refusal(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
     let (op, job) = match request {
         JobRequest::Job(envelope) => return allowed.refuses(&envelope.job),

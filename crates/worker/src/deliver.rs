@@ -65,7 +65,7 @@ pub(crate) async fn deliver(
         }
     };
     // If a text makes the decoder panic, the message is rejected. Otherwise each of its deliveries
-    // would take the receiver down.
+    // would panic, and the message would never be settled.
     let decoded = catch_unwind(AssertUnwindSafe(|| {
         decode(
             &message,

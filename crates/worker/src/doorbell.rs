@@ -95,9 +95,13 @@ mod tests {
             ReceiverWait::UntilBell(5 * SECOND, SECOND)
                 .wait(&bell)
                 .await,
-            "it was rung before"
+            "the earlier ring must end the wait"
         );
-        assert_eq!(began.elapsed(), 2 * SECOND, "and is heard after a while");
+        assert_eq!(
+            began.elapsed(),
+            2 * SECOND,
+            "the ring must take effect only after the shortest wait"
+        );
         assert!(
             !ReceiverWait::UntilBell(5 * SECOND, SECOND)
                 .wait(&bell)

@@ -1,5 +1,5 @@
-//! Ends a run: stops receiving, lets running jobs finish, cancels and releases the others, and
-//! joins all tasks.
+//! Ends a run: stops receiving, lets running jobs finish, cancels the remaining jobs and releases their
+//! messages, and joins all tasks.
 //!
 //! ```text
 //!   shutdown ──▶ receiving stops ──── drain ────▶ runs are cancelled, ── GRACE ──▶ settlements are given up

@@ -35,8 +35,8 @@ pub(super) struct ErasureExecutor {
     pub(super) walks: PoisonWalks,
 }
 
-/// Walks over the poison queues. Only one walk runs at a time, because it hides the messages from
-/// any other. A walk serves all erasures that were waiting when it began.
+/// Walks over the poison queues. Only one walk runs at a time, because a walk hides the messages
+/// from other walks. A walk serves all erasures that were waiting when it began.
 #[derive(Default)]
 pub(super) struct PoisonWalks {
     requests: std::sync::Mutex<WalkRequests>,
@@ -56,7 +56,8 @@ struct LastWalk {
     ended: WalkEnd,
 }
 
-/// The erasures that the current walk serves. If the walk is cut off, they wait for the next one.
+/// The erasures that the current walk serves. If the walk is cut off, these erasures wait for the
+/// next walk.
 struct WalkUnderWay<'w> {
     walks: &'w PoisonWalks,
     waiting: Vec<Weak<ErasedPrimary>>,
@@ -98,8 +99,8 @@ impl PoisonWalks {
             requests.waiting.push(Arc::downgrade(&primary));
             requests.begun + 1
         };
-        // All other steps of the erasure are done, so no announcement of it stays open while it
-        // waits here.
+        // All other steps of the erasure are done, so the erasure keeps no announcement open while
+        // it waits here.
         let mut last = exclude_from_timeout(self.last.lock()).await;
         if last.number >= number && last.primaries.contains(&primary) {
             return last.ended.clone();
@@ -152,7 +153,7 @@ pub struct PoisonScope<'r> {
 }
 
 /// Discards the poison messages about these primaries from every queue. If one queue fails, the
-/// others are still searched. Ends early when `stop` is cancelled.
+/// remaining queues are still searched. Ends early when `stop` is cancelled.
 pub async fn discard_about(
     erased: &[ErasedPrimary],
     reach: &PoisonScope<'_>,

@@ -354,7 +354,7 @@ impl OpenDelivery<'_> {
     }
 
     /// Records in the message that a run begins. If no earlier run can have been cut off, the first
-    /// renewal records it at no cost. Otherwise a separate request before the run does.
+    /// renewal records it at no cost. Otherwise a separate request records it before the run.
     async fn note(&mut self) -> Result<(), RunOutcome> {
         let DeliveryFacts {
             context, decoded, ..

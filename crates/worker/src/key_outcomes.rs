@@ -58,8 +58,8 @@ struct TextSpan {
 }
 
 impl Texts {
-    /// Adds a text of at most `most` bytes, or reuses `before` if the text is the same. Returns
-    /// `None` if there is no room.
+    /// Adds a text, shortened to at most `most` bytes, or reuses `before` if the text is the same.
+    /// Returns `None` if the text does not fit into [`BYTES`].
     fn add(&mut self, text: &str, most: usize, before: Option<TextSpan>) -> Option<TextSpan> {
         let short = (text.len() > most).then(|| cause::shortened(text, most));
         let text = short.as_deref().unwrap_or(text);
@@ -152,7 +152,7 @@ impl KeyOutcomes {
         keys
     }
 
-    /// Adds a key with its outcome. Returns `None` if there is no room.
+    /// Adds a key with its outcome. Returns `None` if the key does not fit.
     pub fn add(
         &mut self,
         KeyOutcome {
@@ -295,7 +295,7 @@ pub(crate) mod tests {
         assert!(keys.iter().all(|key| key.pk == "Sales"));
         assert_eq!(
             keys.keys.0, "Sales\n3\n2\n4\n1\n0\n",
-            "the PartitionKey that all share is kept once"
+            "a PartitionKey that all keys share must be stored once"
         );
     }
 
@@ -330,7 +330,7 @@ pub(crate) mod tests {
         assert_eq!(
             reported(&keys),
             [("0", "retried", "")],
-            "the delivery's own error says why"
+            "the error of the delivery is not repeated for each key"
         );
     }
 
@@ -377,7 +377,7 @@ pub(crate) mod tests {
         assert_eq!(
             keys.iter().count(),
             2,
-            "one that no entity can have keeps no other out"
+            "a key that is too long for any entity must not displace other keys"
         );
         assert!(
             keys.iter()
@@ -386,7 +386,7 @@ pub(crate) mod tests {
         assert_eq!(
             keys.errors.0.matches('\n').count(),
             1,
-            "the same error is kept once"
+            "equal errors must be stored once"
         );
     }
 }

@@ -135,7 +135,7 @@ impl KeyGuard {
     /// Gives the result to the jobs that were coalesced into this run.
     pub(crate) fn finish(mut self, ran: &Arc<RunResult>) {
         for waiter in self.coalesced.drain(..) {
-            // Sending fails if the other job no longer waits. It needs no result then.
+            // A job that no longer waits needs no result, so an error of `send` is ignored.
             drop(waiter.sender.send(KeyTurn::Coalesced(Arc::clone(ran))));
         }
     }

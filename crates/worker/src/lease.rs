@@ -71,7 +71,7 @@ pub(crate) struct Lease {
     visibility: Duration,
     /// Monotonic time at which the message itself expires. No lease reaches beyond it.
     expires: Option<Duration>,
-    /// Monotonic time until which the message is certainly hidden from others.
+    /// Monotonic time until which the message is certainly hidden from other receivers.
     deadline: Duration,
     /// Monotonic time of the next renewal. Equal to the deadline if there is none.
     due: Duration,
@@ -87,8 +87,8 @@ pub(crate) struct Lease {
 pub(crate) struct Confirmation {
     clock: Arc<dyn Clock>,
     requested: Notify,
-    /// Monotonic time at which the request was sent that received the message, or last renewed its
-    /// lease.
+    /// Monotonic time at which the worker sent the request that received the message or last renewed
+    /// its lease.
     confirmed: OrderedWatch<Duration>,
 }
 
@@ -121,8 +121,8 @@ pub(crate) enum LeaseOutcome<T> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoteOutcome {
-    /// The note is recorded, or the answer to the request was lost. In the latter case too the
-    /// record is correct, because the run begins now.
+    /// The note is recorded, or the answer to the request was lost. If the answer was lost, a record is
+    /// correct as well, because the run begins now.
     Noted,
     /// The note does not fit into the message.
     NoRoom,
@@ -432,7 +432,7 @@ impl Lease {
         };
     }
 
-    /// The visibility timeout to request. The service refuses one that ends after the message
+    /// The visibility timeout to request. The service refuses a timeout that ends after the message
     /// expires.
     fn visibility_at(&self, now: Duration) -> Duration {
         match self.expires {

@@ -1,4 +1,5 @@
-//! The worker: receives messages from queues and runs their jobs until each is done, waiting or poisoned.
+//! The worker: receives messages from queues and runs their jobs until each job is done, given up or released for
+//! a later delivery.
 //!
 //! ```text
 //!  queue ─ Get ≤ free slots ─▶ receive ─ a task per message ─▶ deliver ─▶ settle
@@ -14,7 +15,7 @@
 //! * Nothing is written for a message after its lease, and never with an outdated pop receipt.
 //! * Only a run that began counts as an attempt; a delivery alone does not. An outage, throttling, a
 //!   shutdown or a lost answer poisons nothing. Only crashes, panics and runs that never end count.
-//! * A job is given up by its age only after it has itself failed several times for that long.
+//! * A job that fails transiently is given up only after it has failed often enough, for long enough.
 //! * No error of a store ends the worker.
 //!
 //! The worker does not depend on the protocol by which the work writes to the stores. It calls

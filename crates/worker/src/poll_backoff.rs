@@ -164,7 +164,7 @@ mod tests {
         backoff.failed(None, 0.5);
         assert!(
             backoff.loses_answers(),
-            "a request that was not executed says nothing about answers"
+            "a request that was not executed does not show whether answers arrive"
         );
         while backoff.batch() < 32 {
             backoff.answered(1, 1, 0.5);
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(
             backoff.answered(0, 32, 0.5),
             Duration::from_secs(5),
-            "the same pace changes nothing"
+            "the same interval must not reset the backoff"
         );
         backoff.follow(PollInterval {
             min: Duration::from_millis(50),

@@ -46,7 +46,8 @@ impl CrashQuarantine {
             .await
         {
             Some(Ok(permit)) => Ok(permit),
-            // The semaphore is never closed.
+            // `None` means that the worker stops. An error cannot occur, because the semaphore is
+            // never closed.
             Some(Err(_)) | None => Err(RunOutcome::Interrupted(Interruption::Drain)),
         }
     }

@@ -18,7 +18,7 @@ use evenkeel_model::settings::PollInterval;
 use evenkeel_storage::{ErrorClass, Missing};
 
 /// While all slots are taken, the queue is not polled. The time of its last poll is then refreshed
-/// this often, because an alert fires when it is two minutes old.
+/// this often, because an alert fires when that time is two minutes old.
 const BUSY_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Receives until the run is stopped, then waits until every received message is settled.

@@ -25,8 +25,7 @@ pub(crate) enum Coalescing {
 pub(crate) enum Arrival {
     Runs,
     Waits,
-    /// Too many jobs already wait for this key. Further ones would take the slots that jobs of
-    /// other keys need.
+    /// Too many jobs already wait for this key. Further jobs would take the slots that jobs of other keys need.
     QueueFull,
 }
 
@@ -99,8 +98,8 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
         syncs.into_iter().map(|(_, waiter)| waiter).collect()
     }
 
-    /// Returns syncs to the queue because the run that they were coalesced into gave no result.
-    /// They wait before all others, in their old order.
+    /// Returns syncs to the queue because the run that they were coalesced into gave no result. They wait before
+    /// all other jobs, in their old order.
     pub(crate) fn give_back(&mut self, key: &K, coalesced: Vec<W>) {
         let Some(waiting) = self.running.get_mut(key) else {
             return;

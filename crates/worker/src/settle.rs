@@ -281,7 +281,7 @@ impl DeliveryFacts<'_> {
         may_go
     }
 
-    /// Puts one poison message with the whole body, which is that of a single job or of a batch.
+    /// Puts one poison message with the whole body of the message, even if the message is a batch.
     /// Returns whether the poison message was put.
     async fn put_poison(&self, verdict: &PoisonVerdict) -> bool {
         let text = match &self.message.text {

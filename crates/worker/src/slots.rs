@@ -1,5 +1,5 @@
-//! The slots of a queue. Each message in flight, or each running job of a batch, takes one. The
-//! slots also measure throughput, so that their number can be adapted.
+//! The slots of a queue. Each message in flight, or each running job of a batch, takes one slot.
+//! The slots also measure throughput, so that their number can be adapted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -55,7 +55,8 @@ impl Slots {
         self.0.count.load(Ordering::SeqCst)
     }
 
-    /// Changes the number of slots. If more are in use, the excess is removed as they become free.
+    /// Changes the number of slots. If more slots are in use, surplus slots are removed when they
+    /// become free.
     pub(crate) fn resize(&self, count: usize) {
         let count = count.clamp(1, Semaphore::MAX_PERMITS);
         let before = self.0.count.swap(count, Ordering::SeqCst);
@@ -138,9 +139,9 @@ impl Slots {
             .map(|permit| self.slot(permit))
     }
 
-    /// Waits for at most a second until half of the slots, or a whole batch, are free, and after
-    /// that for a single slot. Takes all free slots, up to a batch. Cancel-safe. Never returns
-    /// `None`, because the semaphore is never closed.
+    /// Waits until half of the slots, or enough slots for a whole batch, are free. After a second,
+    /// a single free slot is enough. Takes all free slots, up to a batch. Cancel-safe. Never
+    /// returns `None`, because the semaphore is never closed.
     pub(crate) async fn acquire_batch(&self) -> Option<OwnedSemaphorePermit> {
         let free = || Arc::clone(&self.0.free);
         let refill =

@@ -74,7 +74,8 @@ impl UnsettledMessages {
 }
 
 impl UnsettledMessage<'_> {
-    /// Wakes the other settlements. Since this one succeeded, the store answers again.
+    /// Wakes all other settlements. The success of this settlement shows that the store answers
+    /// again.
     pub(crate) fn report_settled(self) {
         self.all.went_through.notify_waiters();
     }

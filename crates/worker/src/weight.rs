@@ -36,7 +36,7 @@ pub(crate) fn kept(message: &Message, payload: Option<&Payload>, extent: Extent)
         // Each job of a batch is decoded a second time, and each may fail.
         Some(Payload::Batch(batch)) => read(message, extent) + ERROR_BYTES * batch.len() as u64,
         Some(Payload::Single(assignment)) => match &*assignment.work {
-            // The entity's properties are as large as the text.
+            // The job keeps the entity's properties, which are as large as the text.
             Work::Job(job) if job.operation().holds_entity() => read(message, extent),
             Work::Recheck(_) => read(message, extent),
             Work::Job(_) => received(message),

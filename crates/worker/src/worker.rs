@@ -101,7 +101,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Creates a worker. It starts nothing yet.
+    /// Creates a worker without starting it.
     pub fn new(parts: WorkerParts) -> Result<Self, WorkerError> {
         let mut consumers = Vec::new();
         for queue in &parts.queues {

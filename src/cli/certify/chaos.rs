@@ -42,8 +42,8 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Maximum duration of the last worker. Leases and rechecks take less than a minute.
 const CALM: Duration = Duration::from_mins(10);
 const MAX_FINDINGS: usize = 10;
-/// Requests at the beginning and the end, and requests per minute. The numbers are somewhat higher
-/// than those that were counted (`tests/process/end_to_end/certifying.rs`).
+/// Estimated requests before and after the changes. Like [`COST_PER_MINUTE`], the numbers are somewhat
+/// higher than the counts in `tests/process/end_to_end/certifying.rs`.
 const BASE_COST: Billed = Billed {
     table: 1_500,
     queue: 700,
@@ -68,7 +68,7 @@ pub enum RequestFaults {
 /// A namespace inside the budgeted account, with the catalog of [`CHAOS_CONFIGURATION`].
 #[async_trait]
 pub trait ChaosStage: Send + Sync {
-    /// The stores in the form in which an application uses them.
+    /// The stores as an application uses them, without injected failures.
     fn stores(&self) -> &Stores;
     fn catalog(&self) -> &Catalog;
     fn queue(&self) -> &QueueName;

@@ -2,8 +2,9 @@
 //!
 //! The application creates an employee by a write and renames it by further writes. A job makes the
 //! last change of an employee, and no write follows. So there is one expected result, however often
-//! and in whatever order jobs are delivered. No view sets properties on employees. That would be a
-//! later write, and a redelivered job does not change an entity that was written later.
+//! and in whatever order jobs are delivered. No view sets properties on employees, because such a
+//! write would come after the job. A redelivered job does not change an entity that was written
+//! later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,10 +22,11 @@ pub(super) const FORMER: &str = "FormerEmployees";
 
 /// Number of departments. Each is a partition.
 const DEPARTMENTS: u32 = 5;
-/// One employee of this many is a manager.
+/// One in this many employees is a manager.
 const MANAGERS: u32 = 12;
-/// Minimum time between the last write of an employee and the last job about them. A redelivered
-/// job does not change an entity with a later write, and times in queues are in whole seconds.
+/// Minimum time between the last write of an employee and the job that makes the last change. A job
+/// does not change an entity that was written after the job was sent, and queues round the time of
+/// sending to whole seconds.
 const SETTLING_TIME: Duration = Duration::from_secs(5);
 
 const FIRST: [&str; 8] = ["Ada", "Bo", "Chi", "Dag", "Eva", "Gül", "Hana", "Ivo"];
@@ -34,7 +36,8 @@ const LAST: [&str; 12] = [
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CompanyChange {
-    /// The table and the entity, if the application merges it directly instead of by a job.
+    /// The table and the entity that the application merges directly. `None` if only the job
+    /// changes something.
     pub(super) write: Option<(&'static str, Entity)>,
     pub(super) job: Value,
 }

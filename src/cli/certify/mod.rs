@@ -35,16 +35,15 @@ use evenkeel_telemetry::job_trace::Billed;
 
 pub use chaos::{CHAOS_CONFIGURATION, ChaosStage, RequestFaults};
 
-/// Number of rules that run concurrently. Most of them wait until some time has passed on the
-/// service.
+/// Number of rules that run concurrently. Most rules spend their time waiting for the service's clock.
 const PARALLEL: usize = 8;
 /// Number of attempts before a rule counts as broken. The service may be busy, or may be moving a
 /// partition, during an attempt.
 const ATTEMPTS: u32 = 3;
 /// Maximum duration of a rule. The longest rule waits half a minute for messages to expire.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Requests of all rules. The numbers are somewhat higher than those that were counted
-/// (`tests/process/end_to_end/certifying.rs`).
+/// Estimated requests of all rules. The numbers are somewhat higher than the counts in
+/// `tests/process/end_to_end/certifying.rs`.
 const USUAL: Billed = Billed {
     table: 1_950,
     queue: 300,

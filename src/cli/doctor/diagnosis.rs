@@ -13,16 +13,14 @@ use evenkeel_rollout::migrations::{Consent, MigrationStatus, ProblemKind, ViewSu
 use evenkeel_storage::{AccountFacts, ErrorClass, Missing, Service, StoreError};
 use evenkeel_telemetry::latency::Latencies;
 
-/// Clock difference that is an error. The service refuses requests that are signed with a clock
-/// more than 15 minutes off. Half of that is left for further drift.
+/// A clock difference of at least this is an error. The service refuses requests that are signed with a clock more than 15 minutes off.
+/// Half of that is left for further drift.
 const CLOCK_ERROR: SignedDuration = SignedDuration::from_secs(450);
-/// Clock difference that is a warning. The age limits of messages and taints allow for clocks that
-/// differ by seconds.
+/// A clock difference of at least this is a warning. The age limits of messages and taints allow for clocks that differ by seconds.
 const CLOCK_WARNING: SignedDuration = SignedDuration::from_secs(30);
-/// Latency of a point read that is a warning. Within a region, a point read takes some
-/// milliseconds.
+/// A longer median latency of point reads is a warning. Within a region, a point read takes some milliseconds.
 const FAR: Duration = Duration::from_millis(30);
-/// Age of a message that shows that messages are waiting for something.
+/// If the oldest message is at least this old, the backlog is a warning.
 const OLD: Duration = Duration::from_mins(5);
 /// Target of messages per second for one queue, and for all queues of an account (Azure: Queue
 /// storage targets).

@@ -81,7 +81,7 @@ pub async fn doctor(
             .iter()
             .map(|(name, facts)| diagnosis::kind(name, facts)),
     );
-    // If an account does not answer, its records are not read.
+    // If the account `main` does not answer, neither the recorded catalog nor the workers' rows are read.
     let mut running = None;
     if main_answers {
         findings.extend(probes::catalog(&migrator, context).await);

@@ -1,4 +1,4 @@
-//! Sends the reads from which the findings are made. Each is sent once, without retries.
+//! Sends the reads from which the findings are made. Each read is sent once, without retries.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use evenkeel_telemetry::latency::LatencyCounts;
 /// Minimum number of reads from which a latency is computed.
 const READS: u64 = 20;
 
-/// Whether the service has answered. It may have refused the request.
+/// Whether the service has answered. An error such as 403 or 404 is an answer too.
 fn answers(error: &StoreError) -> bool {
     !matches!(
         error.class,

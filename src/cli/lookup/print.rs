@@ -15,7 +15,7 @@ use evenkeel_model::{EdmValue, Row};
 const WIDTH: usize = 48;
 
 /// The headings and the cells of a table. The columns are both keys, then all properties of the
-/// rows, then the properties of joined entities, with the name of their table in front. Evenkeel's
+/// rows, then the properties of joined entities, prefixed with the name of their table. Evenkeel's
 /// own properties are left out.
 pub(super) fn table(found: &LookupResult) -> (Vec<String>, Vec<Vec<String>>) {
     let names = names(found.rows.iter());

@@ -174,8 +174,8 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
             Exit::Failed
         });
     }
-    // If no message of a queue matched, the question did not mention the queue, so nothing of it
-    // may be discarded.
+    // If no message of a queue matched, the question did not mention the queue, so none of its
+    // messages may be discarded.
     let last = |name: &QueueName| {
         bounds
             .as_ref()
@@ -196,7 +196,7 @@ async fn discard(discard: &Discard, context: &Context, out: &mut Output) -> anyh
     .await
 }
 
-/// Handles the queues one after the other until one fails. The results of the queues before it are
+/// Handles the queues one after the other until one fails. The results of the earlier queues are
 /// still reported.
 async fn each_queue(
     selection: &Selector,
@@ -222,9 +222,9 @@ async fn each_queue(
     report(selection, &handled, error, verb, context, out)
 }
 
-/// Asks for confirmation. Returns, for each queue, when the last message that the question counted
-/// was put; `None` if the answer is no. If no message matches, nothing is asked. Without a
-/// terminal, this fails.
+/// Asks for confirmation. Returns, for each queue, the time at which the last counted message was
+/// put, or `None` if the answer is no. If no message matches, nothing is asked. Without a terminal,
+/// this fails.
 async fn confirmed(
     selection: &Selector,
     context: &Context,
@@ -237,8 +237,8 @@ async fn confirmed(
     Ok(agreed.then_some(reach.last))
 }
 
-/// The confirmation question. It does not count hidden messages, but these may be visible again
-/// before the answer.
+/// The confirmation question. It does not count hidden messages, but warns about them, because they
+/// may be visible again before the answer.
 fn question(seen: u64, hidden: u64) -> String {
     let seen = counted(seen, "poisoned message");
     let more = match hidden {

@@ -31,7 +31,7 @@ pub(super) fn brief(entry: &PoisonEntry) -> Value {
     })
 }
 
-/// Like `brief`, but also with whether the entity is in step by now.
+/// Like [`brief`], with an additional field that shows whether the entity is in step now.
 pub(super) fn listed(entry: &PoisonEntry, in_step: Option<bool>) -> Value {
     let mut value = brief(entry);
     if let Value::Object(object) = &mut value {

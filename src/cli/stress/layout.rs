@@ -201,7 +201,7 @@ mod tests {
                 .transactions()
                 .iter()
                 .all(|(_, operations)| operations.len() == 1),
-            "two would be over the limit as Azure counts"
+            "two entities together exceed the limit of a transaction, as Azure counts their size"
         );
     }
 }

@@ -18,7 +18,7 @@ use evenkeel_storage::system::{SeededRng, SystemClock};
 use evenkeel_storage::{Stores, all_tables};
 use evenkeel_telemetry::job_trace::Billed;
 
-/// Interrupts the command at one of its requests.
+/// Interrupts the command at its request number `enough`.
 #[derive(Default)]
 struct Impatient {
     enough: AtomicU64,
@@ -127,11 +127,11 @@ async fn one_partition_is_throttled_at_its_target_and_eight_are_not() {
     let rate = |load: &Value| load["entities_per_second"].as_f64().unwrap();
     assert!(
         (1_700.0..=2_300.0).contains(&rate(one)),
-        "2,000 a second, and what a full bucket holds: {output}"
+        "about 2,000 requests a second, plus the burst that the limit allows: {output}"
     );
     assert!(
         rate(eight) > 2.0 * rate(one),
-        "64 requests of 5 ms and more: {output}"
+        "64 concurrent requests, each of at least 5 ms: {output}"
     );
     assert!(
         (15_000.0..=16_000.0).contains(&eight["capacity"].as_f64().unwrap()),

@@ -49,7 +49,7 @@ impl UnsentLines {
         self.pending.insert(number, text.to_owned());
     }
 
-    /// Records whether a number of lines were sent. The first of them is `first`.
+    /// Records whether `lines` lines were sent, beginning with line `first`.
     pub(super) async fn settle(
         &mut self,
         first: u64,

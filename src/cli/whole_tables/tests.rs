@@ -26,7 +26,8 @@ use evenkeel_storage::{Stores, TableOperation};
 /// Number of primaries in the table.
 const PRIMARIES: u64 = 400;
 
-/// Delays each operation by twenty milliseconds, and interrupts the command at one of them.
+/// Delays each operation by twenty milliseconds, and interrupts the command at operation number
+/// `at`.
 struct Impatient {
     stop: CancellationToken,
     at: AtomicU64,

@@ -214,7 +214,7 @@ fn a_reader_that_has_gone_away_fails_what_changes_or_judges_something() {
         assert_eq!(
             (
                 ended.status.code(),
-                said.contains("error: the reader of the output has closed it")
+                said.contains("error: the reader closed the output")
             ),
             (Some(code), code == 1),
             "{args:?}: {said}"

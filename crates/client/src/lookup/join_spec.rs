@@ -48,7 +48,7 @@ pub enum JoinSpecError {
 }
 
 impl JoinSpec {
-    /// Creates a join with a table. Its entities have the keys that the templates make.
+    /// Creates a join with a table. The templates make the keys of its entities from properties of a row.
     pub const fn new(table: TableName, partition_key: Template, row_key: Template) -> Self {
         Self {
             table,

@@ -23,7 +23,7 @@ const PARALLEL: usize = 16;
 pub(super) struct Join<'l> {
     spec: &'l JoinSpec,
     table: TargetRef,
-    /// How values are escaped in keys. In tables that only views write, keys are escaped like views escape them.
+    /// How values are escaped in keys. In tables that only views write, keys are escaped as views escape them.
     escaping: Escaping,
 }
 

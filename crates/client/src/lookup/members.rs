@@ -8,8 +8,8 @@ use evenkeel_model::template::{Template, unescape};
 use evenkeel_model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member, Row, TableName};
 use evenkeel_storage::Account;
 
-/// Turns a member of a list into a row with the keys of the member's primary. Each of the other texts of the member
-/// becomes a property that has the name of its template.
+/// Turns a member of a list into a row with the keys of the member's primary. Every other text of the member becomes
+/// a property that has the name of its template.
 pub(super) fn of_list(
     member: &Member,
     list: &Row,
@@ -54,8 +54,9 @@ pub(super) fn of_group(
     })
 }
 
-/// Returns up to `top` members after `after` from the lists in some blobs, in order, each as a row whose ETag is the
-/// member's token. If there are more members, the last returned member is returned as well.
+/// Returns up to `top` members after `after` from the lists in some blobs, in order. Each member is a row, with the
+/// ETag that the list stores for the member. If there are more members, the last returned member is returned as
+/// well.
 pub(super) async fn in_blobs(
     view: &View,
     lists: &BlobLists,

@@ -79,7 +79,8 @@ impl Client {
     /// - an index entity returns the members of its lists;
     /// - an aggregate returns its groups, each with its measures over all buckets;
     /// - a denormalization returns the entities that have its properties;
-    /// - an archive in a table returns archived entities by their keys or ranges of keys, one in a container or folder by both keys.
+    /// - an archive in a table returns archived entities by their keys or ranges of keys;
+    /// - an archive in a container or folder returns an archived entity by both its keys.
     ///
     /// ```
     /// # use evenkeel_client::{Client, ClientError};
@@ -174,10 +175,10 @@ impl<'c> Lookup<'c> {
         self
     }
 
-    /// Returns only rows that satisfy a condition in the language of `when`. It applies to tables, archives in tables,
-    /// and copies. The service evaluates the parts of the condition that it can. It reads the other rows nevertheless,
-    /// and the class of the query shows how many they are. If the condition needs properties that are not in the first
-    /// row of an entity, two more requests read them.
+    /// Returns only rows that satisfy a condition in the language of `when`. It applies to tables, archives in tables, and copies. The
+    /// service evaluates the parts of the condition that it can, but still reads the rows that do not satisfy them. The class of the query
+    /// shows how many rows that may be. If the condition needs properties that are not in the first row of an entity, two more requests
+    /// read them.
     #[must_use]
     pub fn filtered(mut self, condition: Condition) -> Self {
         self.condition = Some(condition);

@@ -31,7 +31,7 @@ pub(super) fn read(
     for (name, section) in root.subsections("sinks") {
         match AccountName::new(name) {
             Ok(name) if accounts.contains(&name) => {
-                section.error("", format!("{name} is already the name of an account; expected another name, because metrics are by name"));
+                section.error("", format!("{name} is already the name of an account, and metrics would not distinguish the two; expected another name"));
             }
             Ok(name) => sinks.push((name.clone(), sink(name, &section))),
             Err(error) => section.error("", error),
@@ -54,9 +54,9 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
     Some(SinkSettings { name, kind: kind? })
 }
 
-/// Reads the key `sink` of a view. Returns the name of the declared sink, and the settings that `of` takes from it. `wanted` and `declare`
-/// are parts of error messages: they describe the expected kind of sink and its keys. If the section of the sink has a mistake, the
-/// settings are `None`, and the mistake has already been reported.
+/// Reads the key `sink` of a view. Returns the name of the sink and the settings that `of` takes from it. If the section of the sink has a
+/// mistake, the settings are `None`, and the mistake has already been reported. `wanted` and `declare` are parts of error messages: they
+/// describe the expected kind of sink and its keys.
 pub(super) fn sink_of_view<S>(
     section: &Section<'_>,
     sinks: Sinks<'_>,

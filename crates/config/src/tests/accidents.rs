@@ -204,7 +204,7 @@ fn cycles_of_archives_of_any_length_are_refused() {
         &two,
         &[
             "archives.out.to.table",
-            "entities archived from Aaa come back by \"back\"",
+            "entities archived from Aaa come back through \"back\"",
             "restore job",
         ],
     );

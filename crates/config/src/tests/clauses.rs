@@ -68,7 +68,7 @@ fn sections(name: &str) -> Vec<(&'static str, String)> {
     for (kind, _) in &declared {
         assert!(
             SECTIONS.iter().any(|(known, _)| known == kind),
-            "no section of the kind {kind}: add one here, so that it is tested against all others"
+            "SECTIONS has no section of the kind {kind}; add one, so that the kind is tested against all others"
         );
     }
     let is_declared = |kind: &str| declared.iter().any(|(known, _)| *known == kind);
@@ -101,7 +101,7 @@ fn refuses(text: &str, by: &str, parts: &[&str]) {
     };
     assert!(
         found.iter().any(is_it),
-        "nothing at {by} names {parts:?}\n{found:#?}\n{text}"
+        "no mistake at {by} contains {parts:?}\n{found:#?}\n{text}"
     );
 }
 
@@ -149,7 +149,7 @@ fn every_kind_refuses_a_target_with_another_role() {
         ),
         (
             "[retention.days]\ntables = \"Logins%Y%m%d\"\nkeep = \"9d\"\n[views.follows]\nkind = \"secondary_index\"\nsource = \"Logins%Y%m%d\"\ntable = \"Target%Y%m%d\"\npartition_key = \"{User}\"\nrow_key = \"{RowKey}\"\n",
-            "Target20261120 is dropped with a table of [retention.days]",
+            "Target20261120 is dropped together with a table of [retention.days]",
         ),
     ];
     for (_, section) in sections("one")

@@ -143,7 +143,7 @@ fn using_an_encrypted_property_is_refused_at_its_key() {
     };
     assert!(
         with_keys(&index("select = [\"Ssn\", \"Name\"]\n"), &[]).is_ok(),
-        "copies carry it as it is"
+        "a copy may contain the encrypted value unchanged"
     );
     let log = "[archives.a]\nsource = \"Staff\"\nto = { kind = \"append_blob\", container = \"logs\", time = \"Salary\" }\n";
     let list = "[views.l]\nkind = \"index_entity\"\nstore = \"table\"\nsource = \"Staff\"\ntable = \"Lists\"\npartition_key = \"p\"\nrow_key = \"{PartitionKey}\"\nmember = [\"{PartitionKey}\", \"{RowKey}\", \"{Ssn}\"]\nproperty = \"Of\"\n";

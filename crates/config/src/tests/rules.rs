@@ -59,7 +59,7 @@ fn mistakes_in_a_rule_are_named_at_their_keys() {
         ),
         (
             "when = \"A == 1\"",
-            "rules.r: expected one of archive = \"an archive\" and delete = \"a table\", found neither",
+            "rules.r: expected either archive = \"ARCHIVE\" or delete = \"TABLE\", found neither",
         ),
         (
             "archive = \"past\"\ndelete = \"Bookings\"\nwhen = \"A == 1\"",

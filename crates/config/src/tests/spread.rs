@@ -24,7 +24,7 @@ fn a_view_or_its_table_names_several_accounts_in_any_order() {
     for catalog in [&by_view, &by_table] {
         assert!(
             !catalog.tables.contains_key(&table) && catalog.table(&table).is_none(),
-            "nothing takes it for a table in one account"
+            "a spread table must not be listed as a table in one account"
         );
         assert_eq!(catalog.target(&table).unwrap(), catalog.spread[&table]);
         assert!(catalog.declared.is_empty());
@@ -59,7 +59,7 @@ fn items_that_cannot_be_spread_are_refused_with_the_reason() {
     let cases = [
         (
             format!("{VIEW}account = \"b\"\n{both}"),
-            "views.v.accounts: account is set as well; expected one of the two",
+            "views.v.accounts: account is set as well; expected only one of account and accounts",
         ),
         (
             format!("{VIEW}accounts = []\n"),
@@ -129,7 +129,7 @@ fn items_that_cannot_be_spread_are_refused_with_the_reason() {
             format!(
                 "[views.p]\nkind = \"denormalize\"\ntargets = \"range\"\nsource = \"Employees\"\ntable = \"Departments\"\npartition_key = \"d\"\nset = {{ Name = \"{{LastName}}\" }}\n{both}"
             ),
-            "views.p.accounts: denormalize sets properties on your own entities, which are in one account; expected account, with one name",
+            "views.p.accounts: denormalize sets properties on your own entities, which are in one account; expected account = \"NAME\" instead",
         ),
         (
             format!(

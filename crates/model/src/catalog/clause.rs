@@ -139,7 +139,7 @@ impl Fact {
             Self::Dropped => {
                 format!("{named} is one of the tables of {by} (\"{tables}\")")
             }
-            Self::Follows => format!("{named} is dropped with a table of {by}"),
+            Self::Follows => format!("{named} is dropped together with a table of {by}"),
             Self::Written => format!("{by} writes to {named}"),
             Self::Encrypted(property) => format!("property {property} is encrypted in {named}"),
             Self::Pointer(property) => {
@@ -427,7 +427,7 @@ impl Catalog {
             }
             if self.spread.contains_key(name) {
                 let why = format!(
-                    "no view writes to {name}, and only tables of views can be spread over accounts; expected account with one name"
+                    "no view writes to {name}, and only tables of views can be spread over accounts; expected account = \"NAME\" instead"
                 );
                 clauses.is(&tables, Fact::Spread);
                 clauses.add(

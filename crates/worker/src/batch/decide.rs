@@ -451,7 +451,7 @@ mod tests {
         };
         assert_eq!(
             progress.jobs_per_delivery, None,
-            "the rest is less than that"
+            "fewer jobs remain than the limit allows"
         );
         // Halving finds, with as few crashes as possible, how many jobs the process can run at
         // once.
@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(
             progress.failing,
             Some(ONCE),
-            "nothing has ended, so that the time to give up goes on"
+            "no job has ended, so the time until the message is given up continues"
         );
     }
 
@@ -578,7 +578,7 @@ mod tests {
         assert_eq!(
             settled(2, [done(), failed(FailureClass::Permanent)], RunLimit::All),
             Settlement::Delete,
-            "once it is on the poison queue"
+            "deleted, because the failed job has a poison message"
         );
     }
 }

@@ -32,11 +32,12 @@ pub struct ErasureDiscards {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RemainingMessages {
-    /// Messages that are about an erased primary and also about others.
+    /// Messages that are about an erased primary and also about other primaries.
     pub about_many: u64,
     /// Messages for which it cannot be determined whether they are about an erased primary.
     pub unclear: u64,
-    /// Messages that are about other primaries, but whose error contains a key of an erased one.
+    /// Messages that are about other primaries, but whose error contains a key of an erased
+    /// primary.
     pub in_errors: u64,
 }
 
@@ -79,7 +80,7 @@ struct DiscardWalk {
 }
 
 impl DiscardWalk {
-    /// Keeps a message so that it can be shown again, if there is room for it.
+    /// Keeps a message so that it can be shown again, if it fits into [`MAX_KEPT_BYTES`].
     fn keep(&mut self, message: Message) {
         let weight = MESSAGE_OVERHEAD + weight::received(&message);
         if self.others.contains_key(&message.id) {
@@ -96,7 +97,7 @@ impl PoisonQueue {
     /// for them. A message that is also about other primaries stays.
     ///
     /// Apart from some eight bytes for each message of the queue, the memory is bounded. Messages
-    /// for which there is no room reappear by themselves after at most two minutes.
+    /// that do not fit reappear by themselves after at most two minutes.
     ///
     /// The result includes the messages that were discarded before a failure.
     pub(crate) async fn discard_about(

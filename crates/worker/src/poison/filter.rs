@@ -227,9 +227,9 @@ impl PoisonFilter {
         })
     }
 
-    /// Why the selection of this message is ambiguous; `None` if it is not. It is ambiguous if
-    /// several messages have a requested id, one of them as the id of its original message, and the
-    /// id of this message on the poison queue was not requested.
+    /// Returns the reason if the selection of this message is ambiguous. It is ambiguous if several
+    /// messages have a requested id, and for one of them it is the id of the original message. A
+    /// message is never ambiguous if its id on the poison queue was requested.
     pub(super) fn ambiguity(&self, one: &PoisonCopies, all: &[PoisonCopies]) -> Option<String> {
         let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
         let claimed = |id: &&String| {

@@ -3,8 +3,8 @@
 //! A peek returns the first 32 messages without hiding them, which is enough for a short queue. The
 //! messages of a longer queue are received, several pages at once, and hidden for about as long as
 //! the whole listing may take. At the end, up to some hundreds of messages are shown again one by
-//! one, even if the listing is interrupted. With more messages, that would take longer than waiting
-//! until they reappear by themselves. Other commands wait for messages that a listing hides.
+//! one, even if the listing is interrupted. For more messages, that would take longer than the rest
+//! of their visibility timeout. Other commands wait for messages that a listing hides.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +30,7 @@ impl PoisonQueue {
         let (front, total) = self.peek(filter.reason).await?;
         let seen = copies(&front);
         let hidden = total.saturating_sub(seen);
-        // If the missing messages are hidden by somebody else, receiving would not show them
-        // either.
+        // If another command hides the missing messages, receiving would not show them either.
         if hidden == 0
             || (seen < u64::from(limits::QUEUE_BATCH) && !may_be_hidden_by_listing(hidden))
         {

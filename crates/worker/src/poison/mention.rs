@@ -151,8 +151,8 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
         .find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(text).ok())
 }
 
-/// Decodes UTF-16. It is recognised by its byte order mark, or because every other byte is zero, as
-/// in Latin text.
+/// Decodes UTF-16. It is recognised by its byte order mark, or because every second byte is zero,
+/// as in Latin text.
 fn utf16(bytes: &[u8]) -> Option<String> {
     let zeros = |odd: usize| {
         bytes
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(
             mention("anything", "", "anything"),
             Mention::RowKey,
-            "an empty key is in every text"
+            "an empty key matches every text, so it identifies nothing"
         );
         assert_eq!(
             (mention("a 7", "7", "7"), mention("7: 7", "7", "7")),
@@ -303,7 +303,7 @@ mod tests {
         let picture = format!(r#"{{"Photo":"{}"}}"#, STANDARD.encode([0xff; 100]));
         assert!(
             !Spellings::of(&picture).opaque,
-            "the message itself is text, although a value in it is not"
+            "a message that is text is not opaque, even if a value in it is binary"
         );
     }
 

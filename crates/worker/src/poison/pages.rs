@@ -1,5 +1,5 @@
-//! Reads a poison queue page by page. Each message is hidden for some time. The caller shows the
-//! messages that it keeps again.
+//! Reads a poison queue page by page. Each message is hidden for some time. If the caller keeps a
+//! message, the caller makes it visible again.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of messages that a listing shows again one by one.
 pub(super) const SHOWN_AGAIN: u64 = 320;
 
-/// Whether a listing may be what hides this many messages. Messages hidden by a listing reappear
+/// Whether these hidden messages may be hidden by a listing. Messages hidden by a listing reappear
 /// within seconds.
 pub(super) const fn may_be_hidden_by_listing(hidden: u64) -> bool {
     hidden > SHOWN_AGAIN
@@ -129,8 +129,9 @@ impl<'q> PoisonPages<'q> {
                     Err(error) => failed = Some(error),
                 }
             }
-            // If some of the requests failed, the messages of the others are returned, so that the
-            // caller can show them again. If the failure persists, the next call reports it.
+            // If some of the requests failed, the messages of the successful requests are returned,
+            // so that the caller can show them again. If the failure persists, the next call
+            // reports it.
             if let Some(error) = failed.filter(|_| messages.is_empty()) {
                 return Err(error);
             }

@@ -51,7 +51,7 @@ impl BodyPreview {
         self.value.unwrap_or(Value::String(self.text))
     }
 
-    /// The indented value, or the plain text if the indented one would be too long.
+    /// The indented value, or the plain text if the indented text would be too long.
     pub fn indented(&self) -> String {
         let most = self
             .text

@@ -85,8 +85,8 @@ pub(super) struct PoisonCopies {
     pub(super) copies: Vec<Message>,
 }
 
-/// Returns a text that is equal for all copies of one original message. It is made of their
-/// content, because ids can be forged. It includes the reason if the filter names one.
+/// Returns a text that is equal for all copies of one original message. The text is made from the
+/// content of a copy, because ids can be forged. It includes the reason if the filter names one.
 pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String {
     let PoisonMessage {
         queue,

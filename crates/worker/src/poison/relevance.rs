@@ -54,7 +54,7 @@ pub(super) enum Relevance {
     /// The message is only about erased primaries. The list names the blobs that were staged for
     /// its job.
     About(Vec<StagedBlob>),
-    /// The message is about an erased primary and also about others.
+    /// The message is about an erased primary and also about other primaries.
     Several,
     Unclear,
     Other,
@@ -132,8 +132,8 @@ impl ErasureTargets<'_> {
             None => {
                 let mentioned = self.mentioned(&Spellings::of(kept), &is_own);
                 match job::decode_request(object) {
-                    // A valid job about many primaries need not name each of them, so others may be
-                    // affected.
+                    // A valid job about many primaries need not name each of them, so it may affect
+                    // other primaries.
                     Ok(_) if matches!(mentioned, Relevance::About(_)) => Relevance::Several,
                     Ok(_) => Relevance::Other,
                     Err(_) => mentioned,
@@ -160,7 +160,7 @@ impl ErasureTargets<'_> {
     }
 
     /// The relevance of a message whose jobs are about other primaries. If its text mentions an
-    /// erased one, the relevance is unclear.
+    /// erased primary, the relevance is unclear.
     fn at_most_unclear(
         &self,
         spellings: &Spellings,
@@ -211,7 +211,7 @@ impl ErasureTargets<'_> {
         found
     }
 
-    /// Whether the error of a message about other primaries names an erased one.
+    /// Whether the error of a message about other primaries names an erased primary.
     pub(super) fn is_named_in(&self, error: &str) -> bool {
         self.erased
             .iter()
@@ -302,7 +302,7 @@ impl ErasureTargets<'_> {
 
     /// The primary with this key, with the table name as declared. If the table is the target of an
     /// archive, the primary in the source of that archive follows, because the entity was there
-    /// before. Empty if the table or archive is unknown.
+    /// before it was archived. Empty if the table or archive is unknown.
     fn forms_of(&self, NamedKey { field, of, pk, rk }: &NamedKey) -> Vec<Primary> {
         let op = if *field == "archive" {
             "archive"
@@ -325,8 +325,8 @@ fn staged(object: Map<String, Value>) -> Vec<StagedBlob> {
 }
 
 /// Parses a text as JSON if it is an object or a list and its values fit into the memory limit.
-/// Several values, as in JSON lines, become a list. If the rest of the text is unreadable, it
-/// becomes null.
+/// Several values, as in JSON lines, become a list. If the end of the text is unreadable, the last
+/// item of the list is null.
 fn lenient(text: &str) -> Option<Value> {
     let text = text.trim_start_matches('\u{feff}').trim();
     let fits = Extent::of(text.as_bytes()).parsed() <= limits::PARSED_BODY_BYTES;
@@ -373,8 +373,8 @@ fn known_or_empty(jobs: Vec<NamedJob>) -> Vec<NamedJob> {
     }
 }
 
-/// Whether a body names an entity with this table, in any case, and this key. `None` if the body
-/// names no entity.
+/// Whether a body names an entity of this table (in upper or lower case) with this key. `None` if
+/// the body names no entity.
 pub(super) fn names_entity(
     kept: &str,
     table: Option<&str>,

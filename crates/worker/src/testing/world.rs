@@ -149,7 +149,7 @@ impl World {
             worker.run(Mode::Forever, CancellationToken::new()),
         )
         .await;
-        assert!(crashed.is_err(), "the worker ended by itself");
+        assert!(crashed.is_err(), "the worker must not end by itself");
     }
 
     pub(crate) async fn poisoned(&self) -> Vec<poison::PoisonEntry> {

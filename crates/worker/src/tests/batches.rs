@@ -187,7 +187,7 @@ async fn jobs_that_were_not_begun_shortly_before_their_message_expires_are_not_l
     let poisoned = poisoned(&world).await;
     assert!(
         world.queues.messages(JOBS).is_empty(),
-        "no worker would see the rest of them again"
+        "a released message would expire before any worker sees it"
     );
     assert!(
         poisoned.len() >= 100
@@ -267,7 +267,7 @@ async fn transient_failures_stay_in_the_message_and_finished_jobs_do_not_run_aga
 async fn a_batch_with_progress_is_charged_no_attempt_and_one_without_ends_like_single_jobs() {
     let world = World::new();
     world.queues.seed(JOBS, &batch(0..8), None);
-    // Each delivery finishes one more job, and the others panic.
+    // Each delivery finishes one more job, and all remaining jobs panic.
     world.script(|_, work, delivery| {
         let panics = rk(work).parse::<u32>().unwrap() >= delivery.dequeue_count;
         async move {
@@ -347,7 +347,7 @@ async fn drain_writes_back_what_is_left() {
     assert_eq!(
         (report.done, report.released),
         (100, 1),
-        "those that were begun come to their end"
+        "jobs that have begun must end before the message is released"
     );
     assert_eq!(left(&world).len(), 150);
     assert_eq!(world.until_idle().await.unwrap().done, 150);
@@ -383,7 +383,7 @@ async fn rechecks_of_one_message_end_one_by_one() {
     assert_eq!(
         runs,
         ["bad", "busy", "good", "busy"],
-        "what is done is not done again"
+        "a finished job must not run again"
     );
     assert_eq!(
         poisoned(&world).await,
@@ -410,7 +410,7 @@ async fn a_batch_that_outlives_half_of_its_time_saves_its_progress_and_goes_on()
     assert_eq!((report.done, world.work.runs().len()), (500, 500));
     assert_eq!(
         report.released, 2,
-        "two waves of 100 begin within five minutes"
+        "two groups of 100 jobs begin within five minutes of a delivery"
     );
 }
 
@@ -430,7 +430,7 @@ async fn jobs_of_batches_and_single_jobs_of_one_primary_take_turns_and_share_run
     assert_eq!(
         world.work.runs().len(),
         4,
-        "what waits for a primary is coalesced into one run"
+        "syncs that wait for the same primary share one run"
     );
 }
 

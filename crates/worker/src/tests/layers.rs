@@ -339,7 +339,7 @@ async fn uploads_that_wait_for_each_other_longer_than_a_run_may_take_are_all_don
     let took = daemon.clock.monotonic();
     assert!(
         (15..=18).contains(&(took.as_secs() / 60)),
-        "16 uploads of two minutes, two at a time: {took:?}"
+        "16 uploads of two minutes must run two at a time: {took:?}"
     );
 }
 
@@ -390,7 +390,7 @@ async fn blocks_of_one_value_are_uploaded_four_at_once() {
     assert_eq!(
         took.as_secs() / 60,
         3,
-        "eight blocks of 4 MiB in two rounds, then the list: {took:?}"
+        "eight blocks take two rounds of four, then the block list is put: {took:?}"
     );
 }
 
@@ -445,7 +445,7 @@ async fn jobs_that_a_job_queues_are_done_even_if_its_queue_does_not_accept_them(
         .get(&company::table("ByEmail"), &key, None)
         .await
         .unwrap()
-        .expect("the other one gets the key");
+        .expect("the next owner must get the key");
     assert!(
         row.entity.text("ek_source").unwrap().contains(r#""p","2""#),
         "{row:?}"
@@ -475,7 +475,10 @@ async fn a_busy_minute_poisons_nothing_of_a_backlog_that_waited_for_seven_hours(
         (report.done, report.poisoned, daemon.poisoned().await),
         (500, 0, 0)
     );
-    assert!(report.released > 0, "there was something to bear");
+    assert!(
+        report.released > 0,
+        "some messages must have been released because of the faults"
+    );
     assert!(daemon.in_step(500).await);
 }
 
@@ -668,7 +671,7 @@ async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
     assert_eq!(
         found,
         [(6, 0), (3, 0), (9, 2), (4, 0)],
-        "primaries that leave with their items are looked at again"
+        "only archived primaries with items need rechecks"
     );
 }
 
@@ -724,7 +727,11 @@ async fn primaries_of_several_partitions_take_requests_for_each() {
         let (daemon, messages) = a_hundred_over(partitions, std::slice::from_ref(&sync)).await;
         found.push(requests_of(&daemon, by_email(), &messages[0]).await);
     }
-    assert_eq!(found, [(52, 0), (501, 0)], "ten of ten, and each alone");
+    assert_eq!(
+        found,
+        [(52, 0), (501, 0)],
+        "(table requests, rechecks) for 10 and for 100 partitions"
+    );
 }
 
 /// Rechecks that jobs queue at the same time share messages.
@@ -879,14 +886,18 @@ async fn a_queue_limited_to_some_tables_writes_ranges_of_others_only_through_its
     ] {
         let report = run(forged, ops, table).await;
         assert_eq!((report.done, report.poisoned), (0, 1), "{ops:?} {table}");
-        assert_eq!(employees().await, before, "nothing is read or written");
+        assert_eq!(
+            employees().await,
+            before,
+            "a rejected job must write nothing"
+        );
     }
     let put = r#"{"op":"put","table":"Departments","entity":{"PartitionKey":"Sales","RowKey":"department","Name":"Sales and more"}}"#;
     let report = run(put, Some("put"), "Departments").await;
     assert_eq!(
         (report.done, report.poisoned),
         (2, 0),
-        "the put, and the carry that it asks for"
+        "the put job, and the carry job that it queues"
     );
     assert!(
         employees()

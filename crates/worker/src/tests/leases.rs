@@ -122,11 +122,11 @@ async fn a_slow_renewal_extends_the_lease_from_when_it_was_sent_not_from_its_ans
     let last = Duration::from_millis(written.load(Ordering::SeqCst));
     assert!(
         last < visible,
-        "written at {last:?}, though others may have had it at {visible:?}"
+        "the run wrote at {last:?}, but its message was visible from {visible:?} on"
     );
     assert!(
         last + 12 * SECOND > visible,
-        "the lease was given up early: {last:?} of {visible:?}"
+        "the run was dropped too early: at {last:?}, but its lease lasted until {visible:?}"
     );
 }
 
@@ -161,7 +161,7 @@ async fn a_renewal_that_fails_is_tried_again_until_the_lease_is_really_over() {
         .collect();
     assert!(
         (12..=15).contains(&gaps[0]) && (5..=8).contains(&gaps[1]) && (3..=5).contains(&gaps[2]),
-        "{gaps:?} do not halve down to 5 s"
+        "the gaps between renewals must halve, down to 5 s: {gaps:?}"
     );
 }
 
@@ -185,7 +185,7 @@ async fn a_lost_lease_stops_the_run_at_once_and_nothing_is_deleted() {
     assert_eq!(report.lost, 1);
     assert!(
         written.load(Ordering::SeqCst) <= 31_000,
-        "it was noticed at the first renewal"
+        "the run must be dropped when its first renewal fails"
     );
     assert!(world.queues.calls(Op::Delete, JOBS).is_empty());
     assert_eq!(world.queues.messages(JOBS).len(), 1);
@@ -225,7 +225,7 @@ async fn a_job_that_waited_begins_only_if_its_lease_is_confirmed() {
     assert_eq!(
         waits_while_its_message_is_shown(&[put("a"), sync("a")]).await,
         2,
-        "a sync may run at any time"
+        "a sync runs without a confirmation of its lease"
     );
 }
 
@@ -311,7 +311,7 @@ async fn no_lease_exceeds_the_expiry_of_its_message_and_an_expiring_job_is_poiso
     let renewals = world.queues.calls(Op::Update, JOBS);
     assert!(
         renewals.iter().all(|call| !call.failed),
-        "the service refuses a lease beyond the end: {renewals:?}"
+        "no lease may be longer than the life of the message: {renewals:?}"
     );
     let poisoned = world.poisoned().await;
     assert_eq!(poisoned[0].message.reason.name(), "expired");

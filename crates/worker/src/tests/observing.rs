@@ -184,7 +184,7 @@ async fn changes_of_failed_runs_are_reported_too() {
     assert_eq!(
         *single.changed.lock().unwrap(),
         7,
-        "a run that panicked gave no answer, and has changed them all the same"
+        "the changes of a run that panicked must be reported, although it returned nothing"
     );
 
     world.queues.seed(JOBS, &batch(["good", "bad"]), None);
@@ -194,7 +194,7 @@ async fn changes_of_failed_runs_are_reported_too() {
     assert_eq!(
         (ended[0].changes.len(), ended[0].changed),
         (5, 5),
-        "with those of the job that is done"
+        "the changes of the successful job must be included"
     );
 }
 
@@ -311,7 +311,7 @@ async fn walks_over_whole_tables_have_no_lag() {
     assert_eq!(
         (ended.len(), with_lag),
         (3, vec!["put"]),
-        "a table's walk says nothing of how far behind an entity is"
+        "a walk over a table must report no lag"
     );
 }
 
@@ -374,7 +374,7 @@ async fn changes_of_a_shared_run_are_reported_once() {
     assert_eq!(
         *observer.changed.lock().unwrap(),
         1,
-        "four were coalesced into one run"
+        "a change must be reported once, although five jobs shared the run"
     );
 }
 

@@ -49,7 +49,11 @@ async fn an_outage_of_ten_minutes_poisons_nothing_and_costs_no_attempt() {
     let (report, most) = tokio::join!(world.until_idle(), watch);
     let report = report.unwrap();
     assert_eq!((report.done, report.poisoned, report.lost), (200, 0, 0));
-    assert_eq!(most, Some(1), "nothing was got again during the outage");
+    assert_eq!(
+        most,
+        Some(1),
+        "no message may be received twice during the outage"
+    );
     assert!(world.queues.messages(POISON).is_empty());
     assert!(
         world.clock.monotonic() < Duration::from_mins(12),
@@ -62,7 +66,10 @@ async fn an_outage_of_ten_minutes_poisons_nothing_and_costs_no_attempt() {
         .iter()
         .filter(|call| call.failed)
         .count();
-    assert!(polls < 60, "{polls} polls of a store that refuses");
+    assert!(
+        polls < 60,
+        "too many polls of a store that refuses requests: {polls}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,7 +233,7 @@ async fn ten_minutes_in_which_answers_to_gets_are_lost_poison_nothing_and_cause_
             .sum();
         assert!(
             counted < 80,
-            "{counted} deliveries of 200 messages were lost"
+            "too many lost deliveries of 200 messages: {counted}"
         );
         sleep(Duration::from_mins(3)).await;
         assert_eq!(status.snapshot().queues[0].state, ReceiverState::Receiving);
@@ -352,7 +359,7 @@ async fn a_worker_that_runs_forever_waits_if_its_credentials_are_refused_at_the_
     let ended = world.until_idle().await;
     assert!(
         matches!(ended, Err(WorkerError::Create { .. })),
-        "a run that is to end says so: {ended:?}"
+        "a run until idle must return an error: {ended:?}"
     );
 }
 
@@ -418,7 +425,7 @@ async fn one_unreadable_footprint_stops_its_own_job_only() {
     assert_eq!(
         messages[0].free(),
         messages[0].count,
-        "none of its deliveries counts"
+        "no delivery may count as an attempt"
     );
 }
 

@@ -190,7 +190,7 @@ async fn a_job_that_crashes_the_process_is_poisoned_before_its_sixth_run() {
     assert_eq!(
         world.work.runs().len(),
         5,
-        "the count is looked at before running"
+        "the attempts must be checked before another run"
     );
     let entry = world.poisoned().await.remove(0);
     assert_eq!(
@@ -263,13 +263,17 @@ async fn only_waits(text: &str) {
         world.crash_after(Duration::from_secs(61)).await;
         sleep(Duration::from_mins(2)).await;
     }
-    assert_eq!(world.work.runs().len(), 5, "the others wait for its turn");
+    assert_eq!(
+        world.work.runs().len(),
+        5,
+        "the other jobs must wait for the key of the first one"
+    );
     world.script(|_, _, _| async { done() });
     let report = world.until_idle().await.unwrap();
     assert_eq!(report.done + report.poisoned, 4);
     assert!(
         report.done >= 3,
-        "one at most may have been under way in all crashes"
+        "at most one job can have been running in every crash"
     );
 }
 
@@ -636,7 +640,7 @@ async fn one_message_at_the_front_of_a_long_poison_queue_costs_one_page() {
     assert_eq!(
         tool(&world).requeue(&all).await.unwrap().done.len(),
         199,
-        "the others were shown again"
+        "all other messages must be visible again"
     );
     assert!(world.queues.messages(POISON).is_empty());
 }
@@ -665,7 +669,7 @@ async fn messages_that_return_while_all_are_requeued_are_requeued_once() {
     assert_eq!(
         world.poisoned().await.len(),
         40,
-        "they came back, and are shown"
+        "the requeued jobs must be poisoned again and be visible"
     );
 }
 
@@ -912,7 +916,7 @@ async fn a_killed_listing_hides_what_it_read_for_some_seconds() {
     assert_eq!(
         (listed.entries.len(), listed.hidden),
         (600, 0),
-        "it waits for what the first one holds"
+        "the second listing must wait for the messages that the first one hides"
     );
     assert!(
         held.into_iter()
@@ -1049,7 +1053,7 @@ async fn an_erasure_discards_invalid_jobs_and_leaves_messages_about_others() {
     assert_eq!(
         left.iter().filter(|body| body.contains("anna")).count(),
         1,
-        "what is about many: {left:?}"
+        "only the message about several primaries may stay: {left:?}"
     );
     assert_eq!((left.len(), world.blobs.names().len()), (3, 0), "{left:?}");
 }
@@ -1144,12 +1148,12 @@ async fn a_poison_message_that_another_receiver_has_does_not_count_as_deleted() 
     assert_eq!(world.until_idle().await.unwrap().done, 1);
     assert!(
         world.queues.messages(POISON).is_empty(),
-        "the erasure is tried again until it is gone"
+        "the erasure must be retried until the message is deleted"
     );
     assert_eq!(
         world.work.runs().iter().filter(|run| run.rk == "a").count(),
         3,
-        "the job, and two deliveries of the erasure"
+        "one run of the job, and two deliveries of the erasure"
     );
 }
 
@@ -1171,16 +1175,17 @@ async fn many_erasures_at_once_end_at_their_first_delivery() {
     }
     world.script(|_, _, _| async { done() });
     assert_eq!(world.until_idle().await.unwrap().done, 12);
-    assert_eq!(world.work.runs().len(), 2 * 12, "none is tried again");
+    assert_eq!(world.work.runs().len(), 2 * 12, "no erasure may be retried");
     assert_eq!(world.queues.messages(POISON).len(), 300);
     assert_eq!(
         world.poisoned().await.len(),
         300,
-        "what is about others shows again"
+        "messages about other entities must be visible again"
     );
 }
 
-/// If a job fits into a message only compressed, its poison message keeps it expanded.
+/// If a job fits into a message only when it is compressed, its poison message contains the
+/// expanded job.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_fits_a_message_only_compressed_is_requeued_and_erased() {
     for erased in [false, true] {

@@ -186,7 +186,7 @@ async fn a_ring_wakes_an_idle_worker_at_once_and_a_false_one_is_cheap() {
         let polls = world.queues.calls(Op::Get, JOBS).len() - before;
         assert!(
             (12..=22).contains(&polls),
-            "{polls} polls in a minute after a ring for nothing"
+            "unexpected number of polls in the minute after a needless ring: {polls}"
         );
         world.queues.seed(JOBS, &sync("a"), None);
         rung_at = world.clock.monotonic();
@@ -270,7 +270,7 @@ async fn a_throttled_partition_only_slows_its_own_jobs() {
         .unwrap();
     assert!(
         cold < Duration::from_secs(5),
-        "the others were done at {cold:?}"
+        "the jobs of other keys must not wait: the last one began at {cold:?}"
     );
 }
 

@@ -64,7 +64,7 @@ async fn coalesced_syncs_are_deleted_after_one_run_that_began_after_they_were_re
     assert_eq!(
         runs.len(),
         2,
-        "the first ran when the others came; one more does for all of them"
+        "while the first sync runs, all further syncs must wait for one shared run"
     );
     let deletes = world.queues.calls(Op::Delete, JOBS);
     assert_eq!(
@@ -102,7 +102,7 @@ async fn a_run_that_a_redelivered_sync_shares_is_a_redelivery() {
     assert_eq!(
         deliveries,
         [(others[0].as_str(), 1), (others[1].as_str(), 2)],
-        "the last one does for {redelivered} as well"
+        "the second run must cover {redelivered} and count as a redelivery"
     );
     assert!(world.queues.messages(JOBS).is_empty());
 }
@@ -127,7 +127,7 @@ async fn waiting_for_a_scarce_resource_does_not_use_up_the_time_of_a_run() {
     assert_eq!((report.done, report.released, report.poisoned), (64, 0, 0));
     assert!(
         world.clock.monotonic() > Duration::from_mins(30),
-        "the last one waited for half an hour"
+        "the last job must have waited for half an hour"
     );
 }
 
@@ -211,7 +211,7 @@ async fn a_hot_key_leaves_slots_to_others_and_costs_its_jobs_no_attempt() {
         .unwrap();
     assert!(
         cold < Duration::from_mins(1),
-        "the others waited until {cold:?}"
+        "the jobs of other keys must not wait: the last one began at {cold:?}"
     );
 }
 
