@@ -469,7 +469,7 @@ impl AuditRun<'_> {
             .into_iter()
             .map(|mut subject| {
                 let ahead = subject.ahead.take();
-                // A pass without a delivery reads a sink's document even while a write of the document is announced.
+                // Without a delivery, a pass reads the document in a sink even if a write of the document is announced.
                 let reconciler = self.pass(&subject, ahead, None);
                 async move { (subject, compare(reconciler).await) }
             })
@@ -596,8 +596,8 @@ impl RepairOutcome {
 #[derive(Default)]
 struct AuditObservation {
     problems: Vec<(ItemAddress, Mismatch)>,
-    /// A pass has begun and not ended, or has left an item to the next pass (generation 0). All items may be right, but
-    /// the footprint must be written.
+    /// The footprint lists announced changes, or an item that was left to the next pass (generation 0). Even if all
+    /// items are right, the footprint must be written.
     unfinished: bool,
     underived: Option<Failure>,
     /// List members whose row has a count or aggregate that does not match the list.

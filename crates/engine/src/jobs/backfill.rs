@@ -240,7 +240,6 @@ fn count(
         Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
         Err(failure) => {
             if let Some(taken) = foreign_keys(&failure) {
-                // These keys are only counted, because a job for each primary would report nothing more.
                 taken
                     .each()
                     .for_each(|(view, what)| cursor.count_taken(view, &what));

@@ -86,7 +86,7 @@ mod tests {
         ] {
             assert!(!is_as_left(&other), "{other:?}");
         }
-        // The digest of a merge covers the whole entity.
+        // The digest of a merge covers all properties of the entity, not only the changed ones.
         let etag = evenkeel_model::ETag::new("e1").unwrap();
         let changes = stamp.on(Entity::new(entity.key.clone()).with("Age", 37));
         let change = vouched(Change::Merge {

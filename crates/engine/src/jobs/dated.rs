@@ -5,7 +5,7 @@
 //!   missing                         job                        outcome
 //!   the table                       sync, delete or recheck    skipped: nothing is left to do
 //!                                   put or move                permanent: its write would be lost
-//!                                   the same, but the table    transient: a worker is about to create it
+//!                                   put or move, if the table  transient: a worker is about to create it
 //!                                   should exist by now
 //!   a follower, but not the table   any                        transient: a worker is about to create it,
 //!                                                              or the table is being dropped, followers first

@@ -82,7 +82,7 @@ enum Age {
     Newer,
     /// Older than the stored entity, or one of the values is NaN.
     Older,
-    /// The values are equal, or the job names no property, or the entity lacks it. The clocks decide.
+    /// The values are equal, or one of them is missing, so the clocks decide.
     Undecided,
 }
 
@@ -102,7 +102,7 @@ fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
     })
 }
 
-/// The reason to leave the entity alone, if there is one. `unsatisfied` is this reason if the entity does not satisfy
+/// Returns the reason to skip the job, if there is one. `unsatisfied` contains a reason if the entity does not satisfy
 /// the job's condition. `unanswered` is the version for which a delete request got no answer.
 fn unmet(
     stored: DatedRow<'_>,
@@ -131,8 +131,8 @@ fn unmet(
         Age::Newer => return Ok(None),
         Age::Undecided => {}
     }
-    // This run has sent a delete request for another version. The present version was written after that version was
-    // read, whatever the clocks show.
+    // A delete request for another version got no answer, and may have been executed. The present version was written
+    // after that version was read, whatever the clocks show.
     if unanswered.is_some_and(|unanswered| *unanswered != row.etag) {
         return Ok(Some(
             "a delete request got no answer, and the entity was written after it, so it may be another entity. Send a new job to delete it"

@@ -1,10 +1,10 @@
 //! `erase`: deletes a primary and everything that is stored of it.
 //!
 //! ```text
-//!   the primary and its items     as by `delete`, but every item that the footprint lists is read
-//!   its copies in archives        rows and documents, with their own items and values; if an archived table has archives, their copies too
+//!   the primary and its items     like a `delete` job, but it reads every item that the footprint lists
+//!   its copies in archives        rows and documents, with their items and values; also copies in archives of an archived table
 //!   the primary again             a `restore` may have brought it back meanwhile
-//!   its data key                  if its table encrypts: from then on, what remains in logs and backups cannot be decrypted
+//!   its data key                  if its table has encrypted properties: their values in logs and backups can then no longer be decrypted
 //! ```
 //!
 //! The data key is deleted at the version that it had before the primary was first read, because a key that is created

@@ -144,9 +144,9 @@ async fn run_job(cx: &JobContext, job: &Job, delivery: &Delivery) -> Result<Outc
     evenkeel_model::each_operation!(job, job => Box::pin(job.run(cx, delivery)).await)
 }
 
-/// Queues rechecks for a job that is given up, or that was delivered before and ends without a write. Requests of an
-/// earlier delivery may still arrive when no run is left to sync the items. The recheck is due when such requests can
-/// no longer arrive.
+/// Queues rechecks of the primaries of a job that is given up, or whose redelivery ends without a write. Requests of an
+/// earlier delivery may still arrive after the last run of the job. A recheck is due when they can no longer arrive,
+/// and then syncs the items.
 async fn queue_rechecks_of(
     cx: &JobContext,
     job: &Job,

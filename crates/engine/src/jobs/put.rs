@@ -165,8 +165,8 @@ async fn decided(
     Ok(decide(&put, stored, &delivery.stamp))
 }
 
-/// The reason to skip the job if its staged blob is gone because an earlier delivery has used it, and a later job has
-/// written the entity since.
+/// Returns a reason to skip a redelivered job whose staged blob is gone, if a later job has written the entity. An
+/// earlier delivery must then have completed the redelivered job.
 fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     let later = stored
         .and_then(|row| Stamp::of(&row.entity))

@@ -186,7 +186,7 @@ impl RunJob for RestoreJob {
             {
                 Commit::Closed => {}
                 Commit::Committed => kept.settle().await?,
-                // The next round finds the same key conflict again.
+                // `refused` may be dropped, because the next round finds the same key conflict again.
                 Commit::Lost | Commit::Unanswered => continue,
             }
             return match refused {
@@ -244,7 +244,6 @@ fn source_change(
         return SourceChange::Due(Change::Replace(stored.entity.clone(), stored.etag.clone()));
     }
     if !is_as_left(&stored.entity) {
-        // A client has changed the restored source since.
         return SourceChange::Barred;
     }
     SourceChange::Due(vouched(Change::Replace(

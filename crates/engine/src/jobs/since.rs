@@ -36,8 +36,8 @@ use evenkeel_storage::ClockSkew;
 /// Precision of the times that queue services report. A write in the same second as the enqueueing counts as earlier.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 /// Largest difference between a table's and a queue's clock at which the first delivery still acts on an entity that
-/// was written just before the job was sent. Servers of one region agree within fractions of a second; ten seconds are
-/// an order of magnitude more.
+/// was written just before the job was sent. Clocks of one region agree within fractions of a second, so ten seconds
+/// suffice.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
 
 /// Uncertainty of the clock difference above which a redelivery waits for a more precise difference. One answer of each
@@ -61,7 +61,7 @@ pub(crate) struct DatedRow<'r> {
 }
 
 /// Whether a row may have been written since the job was enqueued. `by_worker` is the time of the write by a worker's
-/// clock. It is used for documents, which have no time of the service.
+/// clock. It is used for documents, for which the service reports no time.
 pub(crate) fn may_be_since(
     DatedRow { row, skew }: DatedRow<'_>,
     by_worker: Option<Timestamp>,
@@ -78,9 +78,9 @@ pub(crate) fn may_be_since(
         .is_ok_and(|written| written >= enqueued)
 }
 
-/// Whether the entity was written since the job was enqueued, by anyone but an older job. In that case, an earlier
-/// message or delivery of this job may have removed the previous entity. Fails transiently if the clock difference is
-/// not yet precise enough to decide.
+/// Whether the entity was written after the job was enqueued, and not by an older job. In that case, an earlier message
+/// or delivery of this job may have removed the previous entity. Fails transiently if the clock difference is not yet
+/// precise enough to decide.
 pub(crate) fn is_written_since(
     DatedRow { row, skew }: DatedRow<'_>,
     delivery: &Delivery,
@@ -241,7 +241,7 @@ mod tests {
             ((39, 41), "2026-11-20T14:59:20Z", false, true),
             ((39, 41), "2026-11-20T14:59:31.9Z", false, true),
             ((39, 41), "2026-11-20T14:59:32Z", true, true),
-            // The queue's clock is 40 s behind: the job was enqueued at 15:00:40.
+            // The queue's clock is 40 s behind: by the table's clock the job was enqueued at 15:00:40.
             ((-41, -39), "2026-11-20T15:00:39.9Z", false, false),
             ((-41, -39), "2026-11-20T15:00:40Z", false, true),
             ((-41, -39), "2026-11-20T15:00:49.9Z", false, true),

@@ -124,7 +124,7 @@ enum StagedError {
         "staged entity {STAGING}/{name} has {bytes} bytes, at most 16 MiB are allowed. Stage its large values separately, in \"blobs\""
     )]
     TooLarge { name: BlobName, bytes: u64 },
-    #[error("the staged entity {STAGING}/{name} is not JSON: {problem}")]
+    #[error("staged entity {STAGING}/{name} is not JSON: {problem}")]
     Json { name: BlobName, problem: String },
     #[error("staged entity {STAGING}/{name} has another key than \"pk\" and \"rk\" of the job")]
     Key { name: BlobName },

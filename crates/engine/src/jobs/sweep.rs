@@ -60,7 +60,7 @@ pub struct SweepPage {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{failed} of {seen} entities failed. The first: {first}")]
+#[error("{failed} of {seen} entities failed. The first failure: {first}")]
 struct FailedEntities {
     failed: u64,
     seen: u64,

@@ -200,8 +200,8 @@ struct ArchiveFile {
     next: Option<Continuation>,
 }
 
-/// Reads the rows of one file, starting at the cursor. The lengths of the pages have no influence on which rows these
-/// are. Returns `None` if the table does not exist.
+/// Reads the rows of one file, starting at the cursor. If the table is unchanged, the same cursor yields the same rows,
+/// even if the service returns pages of different lengths. Returns `None` if the table does not exist.
 async fn read(
     env: &Env,
     table: &TableRef,

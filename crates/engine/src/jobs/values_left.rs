@@ -1,4 +1,4 @@
-//! Large values that remain after their primary is gone.
+//! Large values that remain after their primary was deleted, until a recheck deletes them.
 
 use jiff::{SignedDuration, Timestamp};
 

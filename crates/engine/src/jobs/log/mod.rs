@@ -252,7 +252,6 @@ impl<'e> EntityLine<'e> {
         }
     }
 
-    /// Reopens the record, so that the next delivery appends another line.
     pub(crate) async fn reopen_record(&mut self) -> Result<(), Failure> {
         let Some(mut row) = self.read_record().await? else {
             return Ok(());

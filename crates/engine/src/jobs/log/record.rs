@@ -39,7 +39,9 @@ pub(crate) struct LinePlace {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnreadableRecord {
-    #[error("property {0} of the record is missing or invalid. If the row was edited by hand, delete it")]
+    #[error(
+        "property {0} of the record is missing or invalid. If the row was edited by hand, delete it"
+    )]
     Property(&'static str),
     #[error(transparent)]
     Version(FormatError),

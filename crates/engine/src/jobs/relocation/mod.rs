@@ -64,7 +64,7 @@ enum Progress {
     Unanswered(HeldCopy),
 }
 
-/// The copy because of which a run may delete the source.
+/// A copy at the target. Without it, the run must not delete the source.
 struct HeldCopy {
     version: ETag,
     by: CopiedBy,
@@ -274,7 +274,6 @@ impl<'e> Relocation<'e> {
                 CopyDecision::Replace(_) | CopyDecision::Skip(_)
                     if self.is_rejected(&copy, found.row()) =>
                 {
-                    // An earlier delivery may have left items of the source unsynced.
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
@@ -453,7 +452,7 @@ impl<'e> Relocation<'e> {
 
     /// Marks another run's copy as shared before this run deletes the source, relying on that copy. If the other run is
     /// still active, the mark keeps it from overwriting the copy with a version that it reads later. A log needs no
-    /// mark: it keeps every version, and its record is deleted with the source.
+    /// mark, because it keeps every version, and its record is deleted after the source.
     fn mark_shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
         if self.progress.is_own_at(version) || self.target.rules().keeps_every_version {
             return None;
@@ -588,8 +587,8 @@ impl<'e> Relocation<'e> {
         {
             return Ok(CopyDecision::Skip(reason));
         }
-        // This run has sent a delete request for another version. The present version was written after that version
-        // was read, whatever the clocks show.
+        // A delete request for another version got no answer, and may have been executed. The present version was
+        // written after that version was read, whatever the clocks show.
         if let Progress::Unanswered(unanswered) = &self.progress
             && unanswered.version != row.etag
         {
@@ -646,7 +645,8 @@ impl<'e> Relocation<'e> {
             entity = entity.with(SOURCE_JOB, job);
         }
         if self.target.rules().is_restorable {
-            // `restore` recognizes properties that views of other tables set by these owner properties.
+            // Owner properties are copied, because they show `restore` which properties were set by views of other
+            // tables.
             let owners = row
                 .entity
                 .properties

@@ -85,7 +85,8 @@ impl<'c> Keeper<'c> {
         first
     }
 
-    /// The changes to the tables of a retention. The tables of each account are listed once and cached in `existing`.
+    /// Returns the tables to create and to drop for a retention. The tables of each account are listed once, and cached
+    /// in `existing`.
     pub async fn planned(
         &self,
         retention: &Retention,

@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use evenkeel_model::catalog::{Followers, Retention, TableRef};
 use evenkeel_model::{AccountName, TableName};
 
-/// Time after the end of its period for which a follower is kept if its table does not exist, even if the retention is
-/// shorter. During this time, a worker with a slow clock may be about to create the table.
+/// Minimum time for which a follower is kept after the end of its period if its table does not exist, even if the
+/// retention is shorter. During this time, a worker with a slow clock may be about to create the table.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
 pub type ExistingTables = BTreeMap<AccountName, BTreeSet<TableName>>;

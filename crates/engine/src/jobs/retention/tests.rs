@@ -459,7 +459,7 @@ async fn drop_rows_of_another_application_are_left_alone() {
     let payroll = CatalogOwner::new("payroll").unwrap();
     assert_eq!(world.pass(1, TurnTime::Due).await, [2]);
     world.look(payroll.clone(), TurnTime::Due).await.unwrap();
-    assert_eq!(world.queued().await, 4, "one drop of each table per application");
+    assert_eq!(world.queued().await, 4, "one drop per table and owner");
     world.delete("Logins20200101").await;
     world.look(payroll, TurnTime::Due).await.unwrap();
     assert_eq!(

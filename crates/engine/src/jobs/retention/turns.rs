@@ -35,7 +35,7 @@ const COUNT: &str = "Count";
 /// Property with the time at which a worker claimed the job in order to send it. It is removed once the job is known to
 /// be queued.
 const CLAIMED: &str = "ClaimedAt";
-/// Separator of owner and name. Neither of them contains it.
+/// Separator of owner and name in a row key. Neither the owner nor the name contains it.
 const OWNED: char = '~';
 /// Maximum length of an id that is sent again, in characters. Real ids are far shorter.
 const ID_CHARS: usize = 256;
@@ -48,7 +48,7 @@ const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnTime {
     Due,
-    /// Regardless of the schedule.
+    /// The job is sent regardless of its schedule.
     Now,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct TimedJob<'j> {
     pub(super) name: &'j str,
     pub(super) subject: String,
     pub(super) message: Value,
-    /// Waits before the next job, by the number of jobs sent.
+    /// Waits between two jobs. They may grow with the number of jobs sent.
     pub(super) waits: WaitPolicy,
 }
 
@@ -362,7 +362,7 @@ async fn write(
             };
             match read(tables, table, &row.key).await?.filter(is_it) {
                 Some(found) => Ok(Some(found.etag)),
-                // The write may still arrive.
+                // The write may still arrive, so its outcome stays unknown.
                 None => Err(unheard),
             }
         }

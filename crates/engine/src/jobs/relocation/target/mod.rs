@@ -1,8 +1,8 @@
 //! The targets of a relocation: a row of an archive, a document, a line of a log, or a row under another key.
 //!
-//! Relocations use the trait [`RelocationTarget`], `restore` and `erase` use [`RestoreSource`]. All differences between
-//! the targets are in the implementations of these traits. A document with large values is also an [`EntityRow`],
-//! because it is a primary with a footprint.
+//! Relocations use the trait [`RelocationTarget`], while `restore` and `erase` use the trait [`RestoreSource`]. All
+//! differences between the targets are in the implementations of these traits. A document with large values is also an
+//! [`EntityRow`], because it is a primary with a footprint.
 //!
 //! | | [`EntityRow`] | [`ArchiveDocument`] | [`EntityLine`] | [`MovedRow`] |
 //! |---|---|---|---|---|
@@ -84,8 +84,8 @@ pub(crate) trait RelocationTarget: EntityStore {
 
     fn set_copied(&mut self, _source: &Row) {}
 
-    /// Decides by what only this kind of target records about versions. If the result is `None`, the common rules
-    /// decide.
+    /// Decides from information about versions that only this kind of target records. If the result is `None`, the
+    /// common rules decide.
     fn judge(&self, _source: &Row, _found: Option<&Row>) -> Result<Option<CopyDecision>, Failure> {
         Ok(None)
     }
