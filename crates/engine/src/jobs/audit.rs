@@ -6,14 +6,14 @@
 //!   the derived rows           ─▶ the footprint of the owner that a row names must list the row
 //! ```
 //!
-//! An audit only reads, unless `repair` is set. Then it repairs by the passes of a thorough `sync`. An audit may run
-//! beside workers and clients. Each finding is checked again at the end of its page, so that a pass in progress is not
-//! reported as drift. A change that is only queued is reported. Progress is kept in a cursor, as in a backfill. If a
-//! view changes meanwhile, the audit begins again. The final results are kept in `EvenkeelAudits`, by table and view,
-//! for monitoring.
+//! An audit only reads, unless `repair` is set. If it is set, the audit repairs mismatches by the passes of a thorough
+//! `sync`. An audit may run beside workers and clients. Each finding is checked again at the end of its page, so that a
+//! pass in progress is not reported as drift. If the `sync` of a changed primary is still queued, its items are
+//! reported. Progress is kept in a cursor, as in a backfill. If a view changes meanwhile, the audit begins again. The
+//! final results are kept in `EvenkeelAudits`, by table and view, for monitoring.
 //!
-//! Members of lists and groups, properties, and documents of sinks are only found if a footprint lists them. Unlisted
-//! ones can only have been created by a manual write.
+//! An audit finds members of lists and groups, properties, and documents of sinks only if a footprint lists them. Only
+//! a manual write can create unlisted ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -68,7 +68,7 @@ pub struct AuditFinding {
 pub struct AuditFailure {
     /// Always "failed". In a finding, this field is the [`Mismatch`].
     pub problem: &'static str,
-    /// The views of the items, if they are known. Each of these items counts as wrong.
+    /// The views that could not be checked or repaired; empty if they are unknown.
     pub views: Vec<ViewName>,
     pub of: String,
     pub error: String,
@@ -223,12 +223,13 @@ struct AuditRun<'e> {
 struct AuditSubject {
     primary: Primary,
     met: Option<ItemAddress>,
-    /// The footprint and row that the page has read, for the first comparison.
+    /// The footprint and row that the walk has read with the page. Only the first comparison uses them.
     ahead: Option<ReadAhead>,
 }
 
 impl AuditRun<'_> {
-    /// Works until the part's time is over. Returns whether the audit is complete.
+    /// Checks pages until the audit is complete or the time of one part (`JobContext::part`) is over. Returns whether
+    /// the audit is complete.
     async fn part(&mut self) -> Result<bool, Failure> {
         let clock = &self.walk.cx.env.clock;
         let began = clock.monotonic();
@@ -252,7 +253,8 @@ impl AuditRun<'_> {
                     self.rows(&view, &from).await?
                 }
             };
-            // If a target is in several accounts, the walk covers each of them.
+            // If the target of a view is in several accounts, `cursor.account` is set until the last of them is
+            // checked.
             if next.0.is_none() && self.cursor.account.is_none() {
                 match self.cursor.part {
                     AuditPart::Primaries => self.cursor.part = AuditPart::Footprints,
@@ -266,8 +268,8 @@ impl AuditRun<'_> {
         }
     }
 
-    /// The views of the table whose items record their owner, sorted by name. The audit also reads these items from
-    /// their target.
+    /// The views of the table whose items record their owner, sorted by name. For these views, the audit also reads the
+    /// rows of the target, to find rows that no footprint lists.
     fn row_views(&self) -> Vec<Arc<View>> {
         let catalog = &self.walk.cx.env.catalog;
         let mut views: Vec<_> = catalog
@@ -305,8 +307,8 @@ impl AuditRun<'_> {
         let subjects = keys
             .into_iter()
             .map(|key| AuditSubject {
-                // If the page has no footprint, only the insert of one proves that the page is up to date, and an audit
-                // inserts none.
+                // A page may lack a footprint that exists. A pass that writes notices this, because its insert of the
+                // footprint fails. An audit inserts no footprint, so it must read the footprint by itself.
                 ahead: ahead.remove(&key).filter(|ahead| ahead.footprint.is_some()),
                 primary: self.walk.primary(key),
                 met: None,
@@ -421,7 +423,7 @@ impl AuditRun<'_> {
             } else {
                 RepairOutcome::Nothing
             };
-            // A shared row is reported once.
+            // Several primaries may derive the same shared row, which is reported once.
             let behind = seen.behind.into_iter().filter(|item| {
                 self.reported
                     .insert((item.account.clone(), item.site.clone()))
@@ -467,7 +469,7 @@ impl AuditRun<'_> {
             .into_iter()
             .map(|mut subject| {
                 let ahead = subject.ahead.take();
-                // A pass without a delivery reads a sink's document even while a write of the document is announced.
+                // Without a delivery, a pass reads the document in a sink even if a write of the document is announced.
                 let reconciler = self.pass(&subject, ahead, None);
                 async move { (subject, compare(reconciler).await) }
             })
@@ -594,8 +596,8 @@ impl RepairOutcome {
 #[derive(Default)]
 struct AuditObservation {
     problems: Vec<(ItemAddress, Mismatch)>,
-    /// A pass has begun and not ended, or has left an item to the next pass (generation 0). All items may be right, but
-    /// the footprint must be written.
+    /// The footprint lists announced changes, or an item that was left to the next pass (generation 0). Even if all
+    /// items are right, the footprint must be written.
     unfinished: bool,
     underived: Option<Failure>,
     /// List members whose row has a count or aggregate that does not match the list.
@@ -620,7 +622,8 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     let unfinished = left || seen.footprint.is_changing();
     let underived =
         (!desired.underived.is_empty()).then(|| desired.failure(&reconciler.scope().primary));
-    // `seen` has all claims applied, so the consequences of a missing claim are not findings of their own.
+    // Range overlays that the stored primary lacks are findings. `seen` already has all overlays applied, so items that
+    // differ only because of a missing overlay are not reported as well.
     let mut problems: Vec<(ItemAddress, Mismatch)> = received
         .into_iter()
         .map(|item| (item, Mismatch::Different))
@@ -663,7 +666,8 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
         .iter()
         .filter(|(address, _)| seen.observed.get(address) != Some(&ObservedItem::Absent));
     problems.extend(there.map(|(address, _)| (address.clone(), Mismatch::Unwanted)));
-    // The value behind a pointer is missing. Only a sender that has the value can restore it.
+    // A waiting item that is not a row is a large value whose content is missing. Only a sender that has the content
+    // can restore it.
     let dangling = plan
         .waiting
         .iter()

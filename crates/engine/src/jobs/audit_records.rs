@@ -75,8 +75,8 @@ pub(crate) async fn write(
 }
 
 /// Subtracts the items that a backfill, begun at `begun`, has repaired from the results of earlier audits. Items that
-/// no footprint lists, and items whose keys others have, still count. If a primary failed, nothing is subtracted,
-/// because it is unknown which of its items are wrong.
+/// no footprint lists, and items whose keys are taken, still count. If a primary failed, nothing is subtracted, because
+/// it is unknown which of its items are wrong.
 pub(crate) async fn subtract_repaired(
     env: &Env,
     source: &TableRef,
@@ -120,7 +120,7 @@ pub(crate) async fn subtract_repaired(
             .await
         {
             Ok(_) => {}
-            // Another audit has ended meanwhile, and is more recent.
+            // Another audit has ended meanwhile. Its result is more recent, so it stays.
             Err(error)
                 if matches!(
                     error.class,

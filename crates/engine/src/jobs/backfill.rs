@@ -5,15 +5,16 @@
 //!   the table's footprints     ─▶ a pass for each footprint that has no primary
 //! ```
 //!
-//! A backfill runs the same passes as a `sync` of each primary, so it may run beside workers and clients, be repeated,
-//! and be interrupted anywhere. It continues from the cursor in its message: a part takes about ten seconds, then the
-//! message is released with the new cursor. A primary that fails permanently does not stop the others. Its `sync` job
-//! is queued, which ends in the poison queue with the reason. If its keys are taken by rows or blobs that evenkeel did
-//! not write, nothing is queued. Such keys are counted and reported at the end, with one example per view, because a
-//! thousand messages would report nothing more. If another primary has a key, the queued job reports it, so every
-//! primary that lacks a key gets its own poison message.
+//! A backfill runs the same passes as a `sync` of each primary, so it may be repeated or interrupted, and may run while
+//! workers and clients write. It continues from the cursor in its message: a part takes about ten seconds, then the
+//! message is released with the new cursor. A primary that fails permanently does not stop the others. A `sync` job of
+//! that primary is queued, and ends in the poison queue with the reason.
 //!
-//! Rows that no footprint lists are not found. They can only have been created by a manual write.
+//! No job is queued if all taken keys of a primary belong to rows or blobs that evenkeel did not write. These keys are
+//! counted and reported at the end, with one example per view, because a thousand poison messages would report nothing
+//! more. If another primary holds a key, a job is queued, so that each primary without its key gets a poison message.
+//!
+//! A backfill does not find derived rows that no footprint lists. Only a manual write can create such rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +74,7 @@ pub(crate) async fn backfill(
     }
 }
 
-/// Corrects the results of earlier audits after a backfill of the whole table.
+/// Subtracts the items that a complete backfill has repaired from the results of earlier audits.
 pub(crate) async fn backfilled(
     env: &Env,
     backfill: &Backfill,
@@ -199,7 +200,7 @@ async fn bring_in_step(
         }
     }
     // If many primaries need the same key, or parts of the same row, their concurrent passes lose races against each
-    // other. The primaries whose passes lost every race are synced again one by one.
+    // other. Primaries whose passes gave up for this reason are synced again, one by one.
     for key in slower {
         let (primary, ended) = pass(walk, key, None).await;
         count(primary, ended, cursor, summary, &mut failed)?;
@@ -207,7 +208,7 @@ async fn bring_in_step(
     queue_syncs(&walk.cx.env, &failed, ItemReads::All, walk.delivery).await
 }
 
-/// The keys that a primary cannot get, if all of them are taken by rows or blobs that evenkeel did not write.
+/// Returns the taken keys for which a pass failed, if rows or blobs that evenkeel did not write hold all of these keys.
 fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
     failure
         .cause
@@ -215,8 +216,8 @@ fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
         .filter(|taken| taken.are_foreign())
 }
 
-/// Counts a finished primary. If it failed permanently, its sync job is queued, unless only foreign keys are in its
-/// way.
+/// Counts the result of a pass. A primary that failed permanently is added to `failed`, unless foreign rows or blobs
+/// hold all of its taken keys.
 fn count(
     primary: Primary,
     ended: Result<Summary, Failure>,
@@ -239,7 +240,6 @@ fn count(
         Err(failure) if failure.class != FailureClass::Permanent => return Err(failure),
         Err(failure) => {
             if let Some(taken) = foreign_keys(&failure) {
-                // These keys are only counted, because a job for each primary would report nothing more.
                 taken
                     .each()
                     .for_each(|(view, what)| cursor.count_taken(view, &what));
@@ -398,7 +398,8 @@ mod tests {
         (engine, delivery, backfill)
     }
 
-    /// Sets the known size of the employees' rows. A page reads only small rows ahead.
+    /// Makes the engine expect rows of this size in the table. A walk reads a page of rows ahead only if they are
+    /// small.
     fn expects(engine: &Engine, bytes: usize) {
         let env = &engine.context().env;
         env.row_sizes
@@ -501,7 +502,8 @@ mod tests {
             (summary.extra_rounds, summary.changes.len())
         };
 
-        // The page had no footprint, and now there is one.
+        // Another pass creates the footprint after the page was read. The pass that begins with the page loses its
+        // first round.
         let PrimaryPage {
             keys, mut ahead, ..
         } = sees().await;
@@ -514,19 +516,22 @@ mod tests {
         }
         nothing_is_wrong(&engine, &delivery).await;
 
-        // The footprint was written since, although its content is unchanged.
+        // The footprint gets another ETag after the page was read. The pass that begins with the page loses its first
+        // round, although the content of the footprint is unchanged.
         writes(&walk, &keys[0], "eve@contoso.com").await;
         let mut ahead = sees().await.ahead;
         touches(&walk, &keys[0]).await;
         assert_eq!(runs(&keys[0], ahead.remove(&keys[0])).await, (1, 2));
 
-        // The items were written from a newer state, so the pass reads them before it writes any.
+        // Another pass writes the items from a newer state after the page was read. The pass that begins with the page
+        // notices their new versions, and writes nothing.
         let mut ahead = sees().await.ahead;
         writes(&walk, &keys[1], "bob@contoso.com").await;
         assert_eq!(runs(&keys[1], None).await, (0, 2));
         assert_eq!(runs(&keys[1], ahead.remove(&keys[1])).await, (0, 0));
 
-        // The same holds if the other pass only rewrote the items, without an announcement.
+        // Here the other pass only rewrites an item, which needs no announcement. The pass that begins with the page
+        // notices this, too.
         let mut ahead = sees().await.ahead;
         let email = format!("{}@contoso.com", keys[2].rk.as_str());
         writes(&walk, &keys[2], &email).await;
@@ -590,14 +595,14 @@ mod tests {
     async fn a_failed_backfill_reports_the_changes_it_made() {
         let (engine, delivery, backfill) =
             employees(Arc::new(NoFootprints), 1, |n| format!("{n}@contoso.com")).await;
-        // Rows of this size are not read by the page.
+        // A walk does not read rows of this size ahead.
         expects(&engine, 1 << 20);
         let waits = Waits::new(Arc::new(SystemClock::new()));
         waits
             .of(engine.backfill(&backfill, &delivery))
             .await
             .unwrap_err();
-        assert!(waits.unreported().len() >= 15, "an item of each at least");
+        assert!(waits.unreported().len() >= 15, "one item per primary");
     }
 
     #[tokio::test(start_paused = true)]
@@ -665,7 +670,7 @@ mod tests {
         assert_eq!(
             drift("by_email").await,
             Some(15),
-            "a primary could not be brought in step"
+            "a backfill with a failed primary subtracts nothing"
         );
         engine
             .backfilled(&backfill, &pass.cursor, &later)

@@ -1,4 +1,4 @@
-//! Checks that several jobs make on the row that they found.
+//! Checks of a stored row that several jobs share.
 
 use crate::execute::Failure;
 use crate::failure::permanent;
@@ -32,7 +32,7 @@ pub(crate) fn refuse_derived(seen: &Observation, primary: &Primary) -> Result<()
     ))
 }
 
-/// The reason to leave an entity alone because it does not satisfy the condition of its job.
+/// Returns the reason to skip a job if the entity does not satisfy its condition (`when`).
 pub(crate) fn unsatisfied(row: &Row, when: Option<&Condition>) -> Option<String> {
     when.filter(|when| !when.holds_of(row))
         .map(|when| format!("when: the entity does not satisfy {when}"))

@@ -2,8 +2,8 @@
 //! and reads no clock.
 //!
 //! A stamp stays when a client merges properties into the entity. The digest shows whether the content is still what
-//! the job wrote. If so, a later `delete` job refers to this content, even if it was written late. Otherwise the
-//! content may be newer than the `delete` job.
+//! the job wrote. If so, a `delete` job that was enqueued after the writing job applies to this content, even if the
+//! content was written late. Otherwise, the content may be newer than the `delete` job.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +38,8 @@ pub(crate) fn is_as_left(entity: &Entity) -> bool {
     Stamp::content_on(entity).is_none_or(|left| left == digest(entity))
 }
 
-/// Whether two entities have the same content of their own. Large values are compared by their pointers, which
-/// contain a hash.
+/// Whether two entities have the same content, apart from properties of evenkeel and those that views have set. Large
+/// values are compared by their pointers, which contain a hash.
 pub(crate) fn is_same(one: &Entity, other: &Entity) -> bool {
     let own = |entity: &Entity| shared::own(entity.clone()).to_user_properties();
     odata::same_properties(&own(one), &own(other))
@@ -66,7 +66,7 @@ mod tests {
             .with("Age", 36);
         assert!(
             is_as_left(&stamp.on(entity.clone())),
-            "a stamp without a digest tells nothing"
+            "a stamp without a digest counts as unchanged"
         );
         let Change::Insert(left) = vouched(Change::Insert(stamp.on(entity.clone()))) else {
             unreachable!()
@@ -86,7 +86,7 @@ mod tests {
         ] {
             assert!(!is_as_left(&other), "{other:?}");
         }
-        // The digest of a merge covers the whole entity.
+        // The digest of a merge covers all properties of the entity, not only the changed ones.
         let etag = evenkeel_model::ETag::new("e1").unwrap();
         let changes = stamp.on(Entity::new(entity.key.clone()).with("Age", 37));
         let change = vouched(Change::Merge {

@@ -1,4 +1,4 @@
-//! What jobs use in addition to the environment of their passes.
+//! The context of jobs: the environment of their passes, and state that all jobs of a process share.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -1,11 +1,11 @@
-//! Decides the outcome of jobs on dated tables that met a missing table. The followers of a dated table are the tables of
-//! the same date to which its views write, and its footprint table.
+//! Decides the outcome of a job that fails because a dated table or one of its followers is missing. The followers of a
+//! dated table are the tables of the same date to which its views write, and its footprint table.
 //!
 //! ```text
 //!   missing                         job                        outcome
 //!   the table                       sync, delete or recheck    skipped: nothing is left to do
 //!                                   put or move                permanent: its write would be lost
-//!                                   the same, but the table    transient: a worker is about to create it
+//!                                   put or move, if the table  transient: a worker is about to create it
 //!                                   should exist by now
 //!   a follower, but not the table   any                        transient: a worker is about to create it,
 //!                                                              or the table is being dropped, followers first
@@ -104,9 +104,9 @@ impl<'e> MissingTable<'e> {
     }
 }
 
-/// Decides the outcome after a failure that a missing dated table, or a missing follower of one, has caused.
+/// Decides the outcome of a failure, if a missing dated table or a missing follower of a dated table has caused it.
 pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
-    // A transient failure is already explained.
+    // Work that fails for these reasons is retried in any case.
     if matches!(
         failure.class,
         FailureClass::Transient { .. } | FailureClass::OutdatedCatalog

@@ -1,6 +1,6 @@
 //! `delete`: deletes a primary, if it exists, and its derived items.
 //!
-//! The job deletes an entity only once. It leaves a primary alone that may have been created after the job was
+//! The job deletes an entity only once. It does not delete a primary that may have been created after the job was
 //! enqueued, or after a delete request of this run that got no answer. If the job names a property that grows with
 //! every change (`newer_by`), the values of this property decide instead of clocks, unless they are equal.
 
@@ -82,7 +82,7 @@ enum Age {
     Newer,
     /// Older than the stored entity, or one of the values is NaN.
     Older,
-    /// Equally new, or one of the two lacks the property: clocks decide.
+    /// The values are equal, or one of them is missing, so the clocks decide.
     Undecided,
 }
 
@@ -102,8 +102,8 @@ fn age(job: &DeleteJob, row: &Row) -> Result<Age, Failure> {
     })
 }
 
-/// The reason to leave the entity alone, if there is one. `unsatisfied` is set if the entity does not satisfy the job's
-/// condition.
+/// Returns the reason to skip the job, if there is one. `unsatisfied` contains a reason if the entity does not satisfy
+/// the job's condition. `unanswered` is the version for which a delete request got no answer.
 fn unmet(
     stored: DatedRow<'_>,
     age: Age,
@@ -131,7 +131,8 @@ fn unmet(
         Age::Newer => return Ok(None),
         Age::Undecided => {}
     }
-    // This run has read another version before, so the present version is newer, whatever the clocks show.
+    // A delete request for another version got no answer, and may have been executed. The present version was written
+    // after that version was read, whatever the clocks show.
     if unanswered.is_some_and(|unanswered| *unanswered != row.etag) {
         return Ok(Some(
             "a delete request got no answer, and the entity was written after it, so it may be another entity. Send a new job to delete it"
@@ -184,7 +185,7 @@ mod tests {
         }
     }
 
-    /// A sender may send a message twice, and the duplicate is a first delivery, too.
+    /// A sender may send a message twice, so even a first delivery may be a duplicate.
     #[test]
     fn no_delivery_deletes_an_entity_written_since() {
         for dequeue_count in [1, 2] {

@@ -9,7 +9,8 @@
 //!   drop the table itself          last: as long as the table exists, workers queue this job again
 //! ```
 //!
-//! Each step may be repeated, and skips what is already gone. So another run can complete a run that stopped anywhere.
+//! Each step may be repeated, and skips what is already deleted. So if a run stops anywhere, another run can complete
+//! it.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, json};
@@ -154,7 +155,7 @@ async fn drop_followers(
             continue;
         }
         if followers.former.contains(tables) && !is_derived(cx, table, &target).await? {
-            tracing::warn!(%target, "kept table {target}: it is recorded as derived from {table}, but has rows that are not");
+            tracing::warn!(%target, "kept table {target}: it is recorded as derived from {table}, but has rows that are not derived from it");
             continue;
         }
         dropped += u32::from(drop_one(cx, &target).await?);

@@ -1,18 +1,18 @@
 //! `erase`: deletes a primary and everything that is stored of it.
 //!
 //! ```text
-//!   the primary and its items     as by `delete`, but every item that the footprint lists is read
-//!   its copies in archives        rows and documents, with their own items and values; if an archived table has archives, their copies too
+//!   the primary and its items     like a `delete` job, but it reads every item that the footprint lists
+//!   its copies in archives        rows and documents, with their items and values; also copies in archives of an archived table
 //!   the primary again             a `restore` may have brought it back meanwhile
-//!   its data key                  if its table encrypts: from then on, what remains in logs and backups cannot be decrypted
+//!   its data key                  if its table has encrypted properties: their values in logs and backups can then no longer be decrypted
 //! ```
 //!
 //! The data key is deleted at the version that it had before the primary was first read, because a key that is created
 //! or renewed later belongs to a new entity.
 //!
-//! Each step may be repeated: a redelivery finds what is left. An entity that was written after the job was sent is
-//! left alone with everything that belongs to it, including the data key, as by `delete`. The worker discards poison
-//! messages about the entity.
+//! Each step may be repeated, because a redelivery finds what is left. An entity that was written after the job was
+//! sent is kept with everything that belongs to it, including the data key. The worker discards poison messages about
+//! the entity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -197,7 +197,7 @@ fn rechecks_until(
         from.saturating_add(SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX))
     };
     let ends = match until {
-        // The recheck that deletes the values leaves a tombstone of its own.
+        // The recheck that deletes the values writes a tombstone, which stays for some time.
         Some(until) => later(until, queueing::tombstone_stays(env.recheck_after)),
         None if tables.iter().any(|table| env.catalog.has_views(table)) => later(
             env.clock.now(),

@@ -30,7 +30,7 @@ pub(crate) fn fitted(mut change: Change, marks: &[&str], fits: impl Fn(&Change) 
     change
 }
 
-/// Whether this mark may have been omitted: the entity lacks it, and has no room for it.
+/// Whether this mark may have been omitted: the entity lacks it, and a mark of maximum length does not fit.
 pub(crate) fn may_lack(mark: &str, entity: &Entity, fits: impl Fn(&Change) -> bool) -> bool {
     entity.get(mark).is_none()
         && !fits(&Change::Insert(
@@ -69,7 +69,7 @@ mod tests {
                 .collect();
             assert_eq!(kept, OF_RESTORED[4 - left..], "{own}");
             assert_eq!(entity.user_properties().count(), own);
-            // A reader must notice every mark that was left out.
+            // `may_lack` must report every mark that was omitted.
             assert_eq!(may_lack(SOURCE_JOB, entity, fits), left < 1, "{own}");
             assert_eq!(may_lack(Stamp::PROPERTY, entity, fits), left < 2, "{own}");
         }

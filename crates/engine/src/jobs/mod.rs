@@ -1,7 +1,8 @@
-//! The jobs. Each operation runs as passes over primaries.
+//! The jobs. Each job runs one or more passes over primaries.
 //!
-//! A job is a file, or a folder if it has several parts (`relocation`, `log`, `retention`). Jobs over a whole table use
-//! `walk`. This module may use `env`, the protocol, the items and `encryption`. Only `engine` uses this module.
+//! Each job has a file, or a folder if it has several parts (`relocation`, `log`, `retention`). Jobs over a whole table
+//! use `walk`. This module may use `env`, `protocol`, `items`, `encryption` and `permit`. Only `engine` uses this
+//! module.
 
 pub(crate) mod audit;
 pub(crate) mod audit_records;
@@ -47,14 +48,15 @@ use crate::protocol::run::passes::{pass_over, pass_with};
 use crate::protocol::scope::PassOptions;
 use evenkeel_model::Job;
 
-/// Memory that a job over a whole table takes for a page of rows: an estimate for a thousand rows of 4 KiB.
+/// Memory that a job over many entities reserves for a page of rows. This is enough for a thousand rows of 4 KiB.
 const PAGE_BYTES: u64 = 4 << 20;
 
 pub(crate) trait RunJob {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure>;
 }
 
-/// Executes a job or a recheck from the beginning. The future is boxed, because a walk executes jobs recursively.
+/// Executes a job or a recheck from the beginning. The future is boxed, because a sweep calls this function for each of
+/// its entities.
 pub(crate) fn execute<'c>(
     cx: &'c JobContext,
     work: &'c Work,
@@ -86,15 +88,16 @@ pub(crate) async fn give_up(
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     match work {
-        // A rejected job has sent no request.
+        // A job that `permit_job` rejects has sent no request, so nothing has to be rechecked.
         Work::Job(job) if permit_job(&cx.env, job, delivery).is_err() => Ok(()),
         Work::Job(job) => queue_rechecks_of(cx, job, None, delivery).await,
-        // A recheck is not queued again. If a recheck never completed, it would be queued and given up again and again.
+        // A recheck that is given up is not queued again. Otherwise, a recheck that can never complete would be queued
+        // forever.
         Work::Recheck(_) => Ok(()),
     }
 }
 
-/// Runs the work, and decides its outcome if it met a missing table.
+/// Runs the work. If it fails because a dated table is missing, `dated::judge` decides the outcome.
 async fn bring_to_an_end(
     cx: &JobContext,
     work: &Work,
@@ -109,8 +112,9 @@ async fn bring_to_an_end(
 async fn run(cx: &JobContext, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
     let job = match work {
         Work::Recheck(recheck) => {
-            // A recheck that this run queues is due later than this one was. Otherwise, many simultaneous rechecks on
-            // slow stores would disturb each other, and each would queue another one forever.
+            // If this run queues another recheck, `chained` makes its delay longer. Without longer delays, many
+            // simultaneous rechecks on a slow store would make each other lose races, and each would queue another
+            // recheck forever.
             let options = PassOptions {
                 met: recheck.items.iter().cloned().collect(),
                 chained: recheck.chained.saturating_add(1),
@@ -140,9 +144,9 @@ async fn run_job(cx: &JobContext, job: &Job, delivery: &Delivery) -> Result<Outc
     evenkeel_model::each_operation!(job, job => Box::pin(job.run(cx, delivery)).await)
 }
 
-/// Queues rechecks for a job that is given up, or that was delivered before and ends without a write. Requests of an
-/// earlier delivery may still arrive when no run is left to sync the items. The recheck is due when such requests can
-/// no longer arrive.
+/// Queues rechecks of the primaries of a job that is given up, or whose redelivery ends without a write. Requests of an
+/// earlier delivery may still arrive after the last run of the job. A recheck is due when they can no longer arrive,
+/// and then syncs the items.
 async fn queue_rechecks_of(
     cx: &JobContext,
     job: &Job,

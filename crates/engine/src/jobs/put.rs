@@ -26,9 +26,9 @@ impl RunJob for Put {
         let mut staging = Staging::new(cx, self)?;
         let outcome = write(cx, self, &mut staging, delivery).await?;
         staging.remove().await?;
-        // The run of an earlier delivery may still be active and find that another writer has replaced this run's
-        // write. It then writes again, and may end before its pass, because this run has deleted the message. (A run
-        // without changes gets a recheck in any case.)
+        // The run of an earlier delivery may still be active. If another writer has replaced the entity, that run
+        // writes it again, and may crash before it syncs the items. No delivery would follow, because the message is
+        // deleted after this run. If this run has changed nothing, `execute` queues the recheck.
         if delivery.dequeue_count > 1
             && matches!(&outcome, Outcome::Done(summary) if summary.has_changed_its_own())
         {
@@ -65,7 +65,7 @@ async fn write(
                 .row()
                 .is_some_and(|row| delivery.stamp.is_on(&row.entity))
         {
-            // Others have changed the entity since, and their changes stay.
+            // Another writer has changed the entity since, and that change must stay.
             reconciler.settle_from(&seen).await?;
             return Ok(Outcome::Done(reconciler.take_summary()));
         }
@@ -76,8 +76,8 @@ async fn write(
                     staging.assume_read().await?;
                     upload_again(&mut reconciler, &seen, row, staging).await?;
                 }
-                // The primary is reconciled in any case, because a crash may have left the items of an earlier state
-                // incomplete.
+                // The items are synced even if nothing is written, because an earlier delivery may have crashed before
+                // it synced them.
                 let settled = reconciler.settle_from(&seen).await;
                 return end.after(settled, &mut reconciler);
             }
@@ -115,7 +115,8 @@ enum PutEnd {
 }
 
 impl PutEnd {
-    /// The outcome of the job after the primary was reconciled. The job's own failure takes precedence over a view's.
+    /// Returns the outcome of the job, given the result of the sync of its items. The job's own failure takes
+    /// precedence over the failure of a view.
     fn after(
         self,
         settled: Result<(), Failure>,
@@ -147,8 +148,8 @@ async fn decided(
             .await?
             .ok_or(PutEnd::AlreadyWritten));
     }
-    // Conditions that do not need the staged blob are checked first: if an earlier delivery has already skipped the
-    // job, it has deleted the blob.
+    // Conditions that do not need the staged blob are checked before the blob is read. If an earlier delivery has
+    // skipped the job, it has already deleted the blob.
     if let Ok(Some(reason)) = unmet(staging.as_sent(), stored) {
         return Ok(Err(PutEnd::Skip(reason)));
     }
@@ -164,8 +165,8 @@ async fn decided(
     Ok(decide(&put, stored, &delivery.stamp))
 }
 
-/// The reason to skip the job if its staged blob is gone because an earlier delivery has used it, and a later job has
-/// written the entity since.
+/// Returns a reason to skip a redelivered job whose staged blob is gone, if a later job has written the entity. An
+/// earlier delivery must then have completed the redelivered job.
 fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     let later = stored
         .and_then(|row| Stamp::of(&row.entity))
@@ -174,8 +175,8 @@ fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     taken.then(|| "the staged blob is gone, and a later job has written the entity since, so an earlier delivery has completed this job".to_owned())
 }
 
-/// Uploads the large values of the stored primary once more. This job has written the primary, but may have crashed
-/// before all items were synced.
+/// Supplies the large values again, in case some of them are missing. This job has written the primary, but may have
+/// crashed before it synced all items.
 async fn upload_again(
     reconciler: &mut Reconciler<'_>,
     seen: &Observation,
@@ -224,7 +225,7 @@ fn decide(put: &Put, stored: Option<&Row>, stamp: &Stamp) -> Result<Change, PutE
     let entity = stamp.on(put.entity.clone());
     Ok(match (stored, put.mode) {
         (None, _) => Change::Insert(entity),
-        // Properties that views set on the entity belong to the views.
+        // A replacement keeps the properties that views have set on the entity.
         (Some(row), PutMode::Replace) => {
             let kept = shared::keep_view_properties(&row.entity, entity)
                 .map_err(|error| PutEnd::Impossible(permanent(doing(), error)))?;
@@ -268,7 +269,7 @@ fn unmet(put: &Put, stored: Option<&Row>) -> Result<Option<String>, Incomparable
             stored.and_then(|row| row.entity.get(property)),
         )
     {
-        // NaN is never newer.
+        // `compared` returns `None` for NaN, which is never newer.
         if compared(property, new, old)? != Some(Ordering::Greater) {
             return Ok(Some(format!(
                 "newer_by: {property} is not greater than the stored value"

@@ -11,11 +11,11 @@
 //! If an `archive` and a `restore` of the same entity overlap, one of the two deletions fails, so the entity is never
 //! missing from both places.
 //!
-//! Properties that views of other tables set are not restored, because nobody has removed outdated ones from the
-//! archived row. Properties that come from claims are read again once the entity is back. The primaries that set the
-//! other properties are synced thoroughly, so that they set the properties that still apply.
+//! Properties that views of other tables set are not restored, because outdated ones are not removed from an archived
+//! row. Properties that come from claims are read again once the entity is restored. For the other properties, the
+//! primaries that set them are synced thoroughly, and set those that still apply.
 //!
-//! If the entity has no room for the job's stamp, its content shows that this job has restored it
+//! If the job's stamp does not fit into the entity, the content of the entity shows that this job has restored it
 //! ([`crate::jobs::marks`]).
 //!
 //! If another primary has taken a unique key of the entity meanwhile, the entity is restored nevertheless and leaves
@@ -160,8 +160,8 @@ impl RunJob for RestoreJob {
             let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
                 Ok(false) => continue,
                 Ok(true) => None,
-                // Another primary has a unique key of the entity. If the source was written nevertheless, the entity is
-                // back and leaves the archive.
+                // Another primary has a unique key of the entity. If the source was written nevertheless, the archived
+                // row is still deleted.
                 Err(failure) if failure.class == FailureClass::Permanent => {
                     let seen = source.observe().await?;
                     if !seen
@@ -186,7 +186,7 @@ impl RunJob for RestoreJob {
             {
                 Commit::Closed => {}
                 Commit::Committed => kept.settle().await?,
-                // The next round finds the same key conflict again.
+                // `refused` may be dropped, because the next round finds the same key conflict again.
                 Commit::Lost | Commit::Unanswered => continue,
             }
             return match refused {
@@ -206,12 +206,12 @@ enum SourceChange {
     Due(Change),
     /// This run has already written the source from this version of the archived row.
     Made,
-    /// An entity exists that this job has not restored.
+    /// An entity exists that this job has not restored, or that a client has changed since.
     Barred,
 }
 
-/// Whether this job has restored the `stored` entity. Either `stored` has the job's stamp, or it has no room for a
-/// stamp and has the same content as the restored `entity`.
+/// Whether this job has restored the `stored` entity. Normally, the job's stamp on `stored` shows this. If a stamp does
+/// not fit into `stored`, its content must equal that of `entity`, the entity to restore.
 fn is_back(scope: &Scope<'_>, stored: &Entity, entity: &Entity) -> bool {
     let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
     let is_stamped = Stamp::of(entity).is_some_and(|stamp| stamp.is_on(stored));
@@ -235,16 +235,15 @@ fn source_change(
     if restored == Some(&archived.etag) {
         return SourceChange::Made;
     }
-    // An earlier try has restored the source. The source is written once more unchanged, because the archived row may
-    // be the copy of an archive job that is about to delete the source. That job's delete then fails, and the job reads
-    // again. If the source was restored from an earlier version of the archived row, it is replaced below.
+    // An earlier attempt has restored the source. If the archived row adds nothing to the source, the source is written
+    // again unchanged, to give it another ETag. An archive job that has just written the archived row may be about to
+    // delete the source. The new ETag makes this deletion fail, so that the archive job reads again.
     let adds_nothing = descends(stored, archived, entity)
         || is_same_version(stored, archived) && is_proved(&archived.entity);
     if adds_nothing {
         return SourceChange::Due(Change::Replace(stored.entity.clone(), stored.etag.clone()));
     }
     if !is_as_left(&stored.entity) {
-        // A client has changed the restored source since.
         return SourceChange::Barred;
     }
     SourceChange::Due(vouched(Change::Replace(
@@ -253,8 +252,8 @@ fn source_change(
     )))
 }
 
-/// Whether a source that this job has restored already has everything of the archived row: the source was restored from
-/// this version of the row, or the row is a copy of the restored source.
+/// Whether a source that this job has restored already has all content of the archived row. Either the source was
+/// restored from this version of the row, or the row is a copy of the restored source.
 fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
     let by_this_job = |by: &Stamp| Stamp::of(entity).is_some_and(|own| own.is_same_job(by));
     let copied_from_it =

@@ -3,9 +3,9 @@
 //!
 //! A sender that retries may send a message twice, and the duplicate may be delivered for the first time long after the
 //! job is done. So every delivery checks, not only redeliveries. Two clocks are compared: the table service sets a
-//! row's `Timestamp`, and the queue service sets the time of enqueueing, truncated to whole seconds. Their difference
-//! is known from answers of both services ([`ClockSkew`]), to fractions of a second, or less precisely after slow
-//! answers.
+//! row's `Timestamp`, and the queue service sets the time of enqueueing, truncated to whole seconds. The answers of
+//! both services show how far their clocks differ ([`ClockSkew`]). The result is precise to fractions of a second, or
+//! less precise if answers are slow.
 //!
 //! ```text
 //!   written        ──────────────┬──────────────────┬─────────────────────────▶
@@ -14,10 +14,11 @@
 //! ```
 //!
 //! The first delivery has the wider margin. If a client writes an entity and sends the job at once, a slow clock of the
-//! queue service must not make the entity look newer than the job. A redelivery uses the precision of the clocks,
-//! because an earlier delivery may have done the job. If the answers do not show whether the write came first, and the
-//! uncertainty is still large, as in the first seconds of a process, the job is retried a little later, when the
-//! difference is known better.
+//! queue service must not make the entity look newer than the job. A redelivery has no margin beyond the precision of
+//! the clocks, because an earlier delivery may have done the job.
+//!
+//! In the first seconds of a process, the difference of the clocks is not known precisely. If a redelivery cannot
+//! decide for this reason, its job is retried a little later.
 //!
 //! A document in a container or a folder has no `Timestamp`. Its stamp names the job that wrote it. If that job was
 //! enqueued after the present one, the document counts as written since. Both times come from queue services.
@@ -32,20 +33,21 @@ use evenkeel_model::Row;
 use evenkeel_model::job::Stamp;
 use evenkeel_storage::ClockSkew;
 
-/// Queues report times truncated to whole seconds. A write in the same second as the enqueueing counts as earlier.
+/// Precision of the times that queue services report. A write in the same second as the enqueueing counts as earlier.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 /// Largest difference between a table's and a queue's clock at which the first delivery still acts on an entity that
-/// was written just before the job was sent. Servers of one region agree within fractions of a second; ten seconds are
-/// an order of magnitude more.
+/// was written just before the job was sent. Clocks of one region agree within fractions of a second, so ten seconds
+/// suffice.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
 
-/// Uncertainty of the clock difference above which a redelivery waits until the difference is known better. This is a
-/// quarter of the uncertainty after two answers.
+/// Uncertainty of the clock difference above which a redelivery waits for a more precise difference. One answer of each
+/// service leaves an uncertainty of at least two seconds.
 const KNOWN_WELL: SignedDuration = SignedDuration::from_millis(500);
-/// Delivery count from which a job no longer waits. By then the difference is known well, or the services answer too
-/// slowly.
+/// Delivery count from which a job no longer waits for a more precise clock difference. If the difference is still
+/// imprecise, the services answer too slowly to measure it.
 const LEARNING: u32 = 5;
-/// Delay before a job is tried again. Other requests of the worker give more answers meanwhile.
+/// Delay before a job that waits for a more precise clock difference is retried. Answers to other requests of the
+/// worker make the difference more precise meanwhile.
 const LEARNS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Largest error of a worker's clock. The service refuses requests that are signed with a clock further off.
@@ -59,7 +61,7 @@ pub(crate) struct DatedRow<'r> {
 }
 
 /// Whether a row may have been written since the job was enqueued. `by_worker` is the time of the write by a worker's
-/// clock. It is used for documents, which have no time of the service.
+/// clock. It is used for documents, for which the service reports no time.
 pub(crate) fn may_be_since(
     DatedRow { row, skew }: DatedRow<'_>,
     by_worker: Option<Timestamp>,
@@ -76,17 +78,17 @@ pub(crate) fn may_be_since(
         .is_ok_and(|written| written >= enqueued)
 }
 
-/// Whether the entity was written since the job was enqueued, by anyone but an older job. In that case, an earlier
-/// message or delivery of this job may have removed the previous entity. Fails transiently if a later delivery can know
-/// better.
+/// Whether the entity was written after the job was enqueued, and not by an older job. In that case, an earlier message
+/// or delivery of this job may have removed the previous entity. Fails transiently if the clock difference is not yet
+/// precise enough to decide.
 pub(crate) fn is_written_since(
     DatedRow { row, skew }: DatedRow<'_>,
     delivery: &Delivery,
 ) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
-    // Queues do not keep the order of messages. If a put was sent before a delete and runs after it, the delete refers
-    // to the entity that this put has written. A client that has changed the entity since leaves the stamp in place,
-    // but the digest no longer matches.
+    // Queues do not keep the order of messages, so an older `put` may have written the entity late. This job then
+    // applies to that entity. If a client has changed the entity since, the stamp of the `put` is still there, but its
+    // digest no longer matches the content.
     let by = Stamp::of(&row.entity);
     let is_as_left = || row.timestamp.is_none() || is_as_left(&row.entity);
     let by_an_older_job = by
@@ -204,7 +206,7 @@ mod tests {
             assert!(!is_since("2026-11-20T14:00:00Z", None, deliveries));
             assert!(
                 !is_since("2026-11-20T15:00:00.9Z", None, deliveries),
-                "within the second that queues tell"
+                "in the second of the enqueueing"
             );
         }
     }
@@ -239,7 +241,7 @@ mod tests {
             ((39, 41), "2026-11-20T14:59:20Z", false, true),
             ((39, 41), "2026-11-20T14:59:31.9Z", false, true),
             ((39, 41), "2026-11-20T14:59:32Z", true, true),
-            // The queue's clock is 40 s behind: the job was enqueued at 15:00:40.
+            // The queue's clock is 40 s behind: by the table's clock the job was enqueued at 15:00:40.
             ((-41, -39), "2026-11-20T15:00:39.9Z", false, false),
             ((-41, -39), "2026-11-20T15:00:40Z", false, true),
             ((-41, -39), "2026-11-20T15:00:49.9Z", false, true),
@@ -272,7 +274,7 @@ mod tests {
                     Some("2026-11-20T15:00:00Z"),
                     deliveries
                 ),
-                "nobody knows which came first"
+                "the order of the two jobs is unknown"
             );
             assert!(is_since(
                 "2026-11-20T16:00:00Z",
@@ -288,7 +290,7 @@ mod tests {
             assert!(is_since("", Some("2026-11-20T15:00:01Z"), deliveries));
             assert!(
                 !is_since("", Some("2026-11-20T15:00:00Z"), deliveries),
-                "nobody knows which came first"
+                "the order of the two jobs is unknown"
             );
             assert!(!is_since("", None, deliveries), "no worker archived it");
         }
@@ -309,7 +311,7 @@ mod tests {
             );
             assert!(
                 try_is_since_apart(written, None, LEARNING, (-2, 2)).is_ok(),
-                "it is not known better by a {LEARNING}th delivery"
+                "delivery {LEARNING} decides without a more precise difference"
             );
         }
     }

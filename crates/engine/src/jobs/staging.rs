@@ -1,4 +1,5 @@
-//! Staged blobs of a `put`: a whole entity, or large values of one.
+//! Staged blobs of a `put`. The sender of the job has uploaded its entity, or large values of the entity, to these
+//! blobs.
 //!
 //! A staged blob is read at one version, and deleted at that version when its job is done. A blob that the job did not
 //! need to read is deleted only if the job names the hash of its content. A job that fails permanently keeps its staged
@@ -123,7 +124,7 @@ enum StagedError {
         "staged entity {STAGING}/{name} has {bytes} bytes, at most 16 MiB are allowed. Stage its large values separately, in \"blobs\""
     )]
     TooLarge { name: BlobName, bytes: u64 },
-    #[error("the staged entity {STAGING}/{name} is not JSON: {problem}")]
+    #[error("staged entity {STAGING}/{name} is not JSON: {problem}")]
     Json { name: BlobName, problem: String },
     #[error("staged entity {STAGING}/{name} has another key than \"pk\" and \"rk\" of the job")]
     Key { name: BlobName },
@@ -149,7 +150,7 @@ impl<'e> Staging<'e> {
         })
     }
 
-    /// The job as it was sent. If its entity was staged, the entity is not in it.
+    /// The job as it was sent. It lacks the properties of the entity if these were staged.
     pub(crate) const fn as_sent(&self) -> &Put {
         self.put
     }
@@ -178,8 +179,8 @@ impl<'e> Staging<'e> {
         Ok(Ok(sealed))
     }
 
-    /// Encrypts values again if this job has written them with a data key that was erased meanwhile. `None` if all
-    /// values can be decrypted.
+    /// Returns a change that encrypts values again if their data key was erased after this job wrote them. `None` if
+    /// all values can be decrypted, or if the staged entity is gone.
     pub(crate) async fn sealed_again(&mut self, row: &Row) -> Result<Option<Change>, Failure> {
         if !self.cx.env.catalog.encrypted.contains_key(self.account)
             || self.read_entity().await?.is_err()
@@ -299,8 +300,8 @@ impl<'e> Staging<'e> {
         Ok(Ok(self.values.get_or_insert_default()))
     }
 
-    /// Records the present versions as read, so that `remove` deletes them. The row is written, so an earlier delivery
-    /// has read the staged blobs.
+    /// Records the present versions of the staged blobs as read, so that `remove` deletes them. An earlier delivery has
+    /// read the blobs, because it has written the row.
     pub(crate) async fn assume_read(&mut self) -> Result<(), Failure> {
         let put = self.put;
         for staged in put.staged_entity.iter().chain(put.staged_values.values()) {

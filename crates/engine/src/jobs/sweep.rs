@@ -7,10 +7,10 @@
 //!   the archived table  ─▶ if a delivery was interrupted: a pass over each copy whose items may be incomplete
 //! ```
 //!
-//! A hundred entities that share a partition are deleted in one transaction. Like a backfill, a sweep continues from
-//! the cursor in its message. A row that a killed worker has deleted is on no page any more, and only its footprint
-//! lists its items. So the footprints are walked at the end. The archived table is walked too, because copies may lack
-//! their items if their source was changed or deleted meanwhile.
+//! Up to a hundred concurrent deletions in one partition are sent as one transaction. Like a backfill, a sweep
+//! continues from the cursor in its message. If a worker is killed after it deleted a row, no later page contains the
+//! row, and only its footprint lists its items. So the footprints are walked after the rows. The archived table is
+//! walked last. Its copies may lack items if their source was changed or deleted after the interruption.
 //!
 //! An entity that cannot be deleted or archived does not stop the others. The job fails after all others are processed,
 //! and reports the first failure.
@@ -41,19 +41,18 @@ use evenkeel_model::{EntityKey, Filter, Row, limits};
 use evenkeel_storage::wide::is_continuation;
 use evenkeel_storage::{Continuation, Query};
 
-/// Number of entities processed at once: as many as one transaction deletes.
+/// Number of entities that are processed concurrently. One transaction can delete as many.
 const AT_ONCE: usize = limits::TRANSACTION_OPERATIONS;
-/// Upper limit for the duration of a paced page. It is less than `drain` (25 s by default), so that a shutdown loses no
-/// part of the page.
+/// Maximum number of seconds that a page takes at the pace of `per_second`. It is less than `drain` (25 s by default),
+/// so that a worker completes its page before it stops.
 const PAGE_SECONDS: u32 = 20;
-/// Longest text about the first failure, in characters, because the message carries it.
+/// Maximum length of the text about the first failure, in characters. The text is kept in the message.
 const FAILURE_CHARS: usize = 1_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct SweepPage {
     /// Entities that satisfy the condition, with the properties that the condition compares. If the table has wide
-    /// entities or compared properties in blobs, these are all entities, and the condition is tested when they are
-    /// processed.
+    /// entities, `rows` contains all entities, and the condition is tested when each entity is processed.
     pub rows: Vec<Row>,
     pub seen: u64,
     /// Start of the next page; `(None, None)` at the end.
@@ -61,7 +60,7 @@ pub struct SweepPage {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{failed} of {seen} entities failed. The first: {first}")]
+#[error("{failed} of {seen} entities failed. The first failure: {first}")]
 struct FailedEntities {
     failed: u64,
     seen: u64,
@@ -74,8 +73,9 @@ impl RunJob for Sweep {
         let condition = cx
             .env
             .condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
-        // Entities that no earlier delivery reached are on their first delivery, so deliveries are counted from the one
-        // that wrote the cursor. After an interrupted delivery, any of the entities may be on its second.
+        // Each entity's job gets its own delivery count. It counts from the delivery that wrote the cursor, because
+        // earlier deliveries did not reach the remaining entities. After an interrupted delivery, the count is at least
+        // two, because that delivery may have processed some of the remaining entities.
         let least = 1 + u32::from(self.cursor.disturbed);
         let deliveries = delivery
             .dequeue_count
@@ -143,7 +143,7 @@ fn swept<'e>(env: &'e Env, sweep: &Sweep) -> Result<&'e TableRef, Failure> {
     env.refuse_view_tables(&table.table).map(|()| table)
 }
 
-/// One page of the entities that a sweep sent now would act on. Changes nothing.
+/// Returns one page of the entities that a sweep would process if it were sent now. Writes nothing.
 pub(crate) async fn would_sweep(
     env: &Env,
     sweep: &Sweep,
@@ -162,8 +162,8 @@ pub(crate) async fn would_sweep(
     .await
 }
 
-/// The reasons why no row may satisfy the condition of a sweep, found in the first page of its range
-/// ([`sample::unmet`]).
+/// Returns reasons why the condition of a sweep may match no row at all. They are derived from the first page of its
+/// range by [`sample::unmet`].
 pub(crate) async fn sweep_unmet(env: &Env, sweep: &Sweep) -> Result<Vec<String>, Failure> {
     let source = swept(env, sweep)?;
     let condition = env.condition_at(source, sweep.when.as_ref(), env.clock.now())?;
@@ -248,14 +248,15 @@ struct SweepRun<'e> {
     source: &'e TableRef,
     sweep: &'e Sweep,
     condition: Option<Condition>,
-    /// The delivery that each entity's job receives.
+    /// The delivery that is passed to each entity's job.
     delivery: Delivery,
     cursor: SweepCursor,
     summary: RunSummary,
 }
 
 impl SweepRun<'_> {
-    /// Works until the part's time is over. Returns whether the sweep is complete.
+    /// Processes pages until the sweep is complete or the time of one part (`JobContext::part`) is over. Returns
+    /// whether the sweep is complete.
     async fn part(&mut self) -> Result<bool, Failure> {
         let clock = &self.cx.env.clock;
         let began = clock.monotonic();
@@ -309,7 +310,7 @@ impl SweepRun<'_> {
         Ok(page.next)
     }
 
-    /// Processes some entities concurrently, then those that lost a race one by one.
+    /// Processes the entities concurrently. Entities that lost a race are then processed again, one by one.
     async fn act(&mut self, keys: &[EntityKey]) -> Result<(), Failure> {
         let runs: Vec<_> = keys
             .iter()
@@ -378,7 +379,7 @@ impl SweepRun<'_> {
         Ok(())
     }
 
-    /// Syncs deleted primaries of which an interrupted delivery may have left items.
+    /// Syncs primaries that an interrupted delivery may have deleted without deleting their items.
     async fn footprints(&mut self, from: PagePosition) -> Result<PagePosition, Failure> {
         let (next_pk, next_rk) = from;
         let cursor = BackfillCursor {
@@ -402,8 +403,8 @@ impl SweepRun<'_> {
         })
     }
 
-    /// The table of the archived copies, if items are derived from them. For an archive of documents with large values,
-    /// this is the table that represents the documents in the catalog.
+    /// The table of the archived copies, if views derive items from the copies. For an archive of documents with large
+    /// values, this is the table that represents the documents in the catalog.
     fn archived_in(&self) -> Option<&TableRef> {
         let SweepAction::Archive(archive) = &self.sweep.action else {
             return None;
@@ -421,7 +422,7 @@ impl SweepRun<'_> {
         }
     }
 
-    /// Syncs copies whose items an interrupted delivery has left incomplete.
+    /// Syncs archived copies whose items an interrupted delivery may have left incomplete.
     async fn archived(&mut self, from: &PagePosition) -> Result<PagePosition, Failure> {
         let Some(table) = self.archived_in() else {
             return Ok(PagePosition::default());
@@ -515,7 +516,7 @@ mod tests {
         }
     }
 
-    /// One row changes after the page was read and before the request that would remove it.
+    /// One row changes after its page was read and before the row is processed.
     #[tokio::test(start_paused = true)]
     async fn a_row_that_no_longer_satisfies_the_condition_stays() {
         for message in [

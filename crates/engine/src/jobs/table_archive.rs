@@ -7,18 +7,18 @@
 //! ```
 //!
 //! Each job has its own folder, named after its message, so that files of two jobs never mix. A delivery continues from
-//! the cursor in its message. Two concurrent deliveries share the folder. Both end each file at the same row, however
-//! long their pages are.
+//! the cursor in its message. Two concurrent deliveries of a job use the same folder. Both end each file at the same
+//! row, even if the service returns pages of different lengths.
 //!
 //! A file is written once and never changed. If a delivery finds a file with other lines, or a file after its last one,
-//! it starts a new folder from the first row. So the files that `complete.json` counts have the rows as successive
-//! deliveries read them. This holds even if a row was written or deleted in between, and even if another delivery, or a
-//! late request of it, writes into the folder afterwards.
+//! it starts a new folder from the first row. So the files that `complete.json` counts contain exactly the rows that
+//! the deliveries of one job have read. This holds even if rows change between two deliveries, or if a late request of
+//! another delivery writes into the folder.
 //!
-//! A folder with `complete.json` is only compared, because the table may be a new one, created by a worker with a slow
-//! clock or by an application. If the rows of the table are exactly the lines in those files, they are archived
-//! already; otherwise a new folder is started. A second job for a table compares the table with the folder that the
-//! first job has completed, so that a table that was not dropped gets only one `complete.json`.
+//! No job writes into a folder that has `complete.json`. A job compares the rows of the table with the files in that
+//! folder, because the table may have been created anew, by a worker with a slow clock or by an application. If they
+//! are equal, the rows are archived already. Otherwise, the job starts a new folder. A second job for the same table
+//! compares with the folder of the first job, so that a table that was not dropped gets only one `complete.json`.
 
 use std::time::Duration;
 
@@ -41,7 +41,8 @@ use evenkeel_storage::{
     Query, StoreError,
 };
 
-/// Rows of one page. The service allows 1,000, but rows may be larger than 1 KiB.
+/// Maximum number of rows of a page. The service allows 1,000. A page that does not fit into its file is read again,
+/// which costs less if pages are small.
 const PAGE: u32 = 200;
 const FILE_ROWS: u32 = 1_000;
 const FILE_BYTES: usize = 8 << 20;
@@ -108,12 +109,13 @@ pub(crate) async fn part(
     loop {
         let Some(file) = read(env, table, &cursor).await? else {
             if claimed {
-                // A late request of an earlier delivery dropped the table meanwhile. By then every row was in a file.
+                // A late request of an earlier delivery has dropped the table meanwhile. That delivery had archived
+                // every row before.
                 archive_files.release(&run, env.clock.now()).await?;
             }
             return Ok(ArchiveProgress::NoTable);
         };
-        // The claim comes after the first read, so that nobody claims a table that is already dropped.
+        // The claim follows the first read, so that no job claims a table that is already dropped.
         if !claimed {
             let own = run_of(delivery, cursor.folder);
             let Some(folder) = archive_files
@@ -198,7 +200,8 @@ struct ArchiveFile {
     next: Option<Continuation>,
 }
 
-/// Reads as many rows as fill a file, however long the pages are. Returns `None` if the table does not exist.
+/// Reads the rows of one file, starting at the cursor. If the table is unchanged, the same cursor yields the same rows,
+/// even if the service returns pages of different lengths. Returns `None` if the table does not exist.
 async fn read(
     env: &Env,
     table: &TableRef,
@@ -235,7 +238,8 @@ async fn read(
             rows += 1;
         }
         if (rows as usize) < page.rows.len() {
-            // A file can only end where a page ends, so read the page again with fewer rows.
+            // A file can only end where a page ends, because the next file starts at a continuation token. So the page
+            // is read again with fewer rows.
             file.lines.truncate(begin);
             query.top = Some(rows);
             continue;
@@ -252,7 +256,7 @@ async fn read(
 
 struct TableFiles<'e> {
     sink: ArchiveSink<'e>,
-    /// The table. Its folder has the same name.
+    /// The archived table. The folder of its files has the same name.
     table: &'e TableRef,
 }
 
@@ -420,7 +424,7 @@ impl<'e> TableFiles<'e> {
         let name = "archiving.json";
         let (claimed, condition) = match self.read(name).await? {
             None => (None, BlobCondition::Absent),
-            // An unreadable claim is ignored.
+            // A claim that cannot be parsed is overwritten.
             Some((content, etag)) => (
                 serde_json::from_slice::<ArchiveClaim>(&content).ok(),
                 BlobCondition::Matches(etag),
@@ -461,13 +465,14 @@ impl<'e> TableFiles<'e> {
             .await?
         {
             Ok(_) => Ok(Some(mine.run)),
-            // The claim in the file is this job's or another job's. The next delivery reads the file.
+            // The write may have succeeded, or another job may have claimed the table. The next delivery reads the
+            // file.
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", name), 1)),
             Err(error) => Err(storage(self.doing("writing", name), error)),
         }
     }
 
-    /// The first file that is missing, of those numbered 1 to `files`.
+    /// Returns the name of the first missing file among those with the numbers 1 to `files`.
     async fn missing(&self, run: &str, files: u64) -> Result<Option<String>, Failure> {
         for number in 1..=files {
             let name = numbered(run, number);
@@ -497,7 +502,8 @@ impl<'e> TableFiles<'e> {
             .await?
         {
             Ok(_) => Ok(()),
-            // Another delivery of this job has written the file before.
+            // The write may have succeeded, or another delivery of this job may have written the file. The next
+            // delivery finds it.
             Err(error) if error.may_have_lost() => Err(lost_race(self.doing("writing", &name), 1)),
             Err(error) => Err(storage(self.doing("writing", &name), error)),
         }

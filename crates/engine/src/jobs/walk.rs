@@ -5,9 +5,9 @@
 //!   the keys of a page ──▶ the footprints in their range ──▶ the rows ──▶ a pass over each, which begins with both
 //! ```
 //!
-//! A pass reads its footprint before its primary. A walk likewise has received the footprints of a page before it
-//! requests the rows. So a page is as good as the reads of the single passes ([`ReadAhead`]). If anybody writes in
-//! between, the pass loses a race, and then reads for itself.
+//! A pass must read the footprint before the primary. A walk keeps this order for a page: it requests the rows after it
+//! has received their footprints. So each pass may begin with its footprint and row from the page ([`ReadAhead`]). If
+//! either of them is written meanwhile, the pass loses a race, and then reads both by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +26,8 @@ use evenkeel_storage::wide::{ROWS_PROPERTY, is_continuation};
 use evenkeel_storage::{Continuation, Page, Query};
 
 const PAGE: u32 = 100;
-/// Rows of a page if their size is unknown. This many rows of maximum size fit into the memory that a walk takes for a
-/// page.
+/// Maximum number of rows that a page reads ahead if their size is unknown. Even four rows of 1 MiB, the maximum size,
+/// fit into the memory for a page (`PAGE_BYTES`).
 const UNKNOWN: u32 = 4;
 pub(crate) const AT_ONCE: usize = 16;
 
@@ -47,8 +47,8 @@ pub(crate) struct PrimaryPage {
 }
 
 impl Walk<'_> {
-    /// A page of the primaries that exist, without rows derived into the same table and without continuation rows of
-    /// wide entities.
+    /// Returns a page of primaries that exist. It excludes rows that views derive into the same table, and continuation
+    /// rows of wide entities.
     pub(crate) async fn existing(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let select = vec![SOURCE_PROPERTY.to_owned(), VIEW_PROPERTY.to_owned()];
         let page = self
@@ -108,7 +108,7 @@ impl Walk<'_> {
         }
         let query = Query {
             filter: Some(range),
-            // The range may have footprints without a primary.
+            // The range may also contain footprints of deleted primaries.
             top: Some(2 * most),
             ..Query::default()
         };
@@ -132,7 +132,7 @@ impl Walk<'_> {
             env.row_sizes.learn(self.source, row.entity.stored_bytes());
             let key = row.entity.key.clone();
             let place = footprint_of(&key);
-            // A long key is hashed, so its footprint may be outside the range.
+            // The key of a footprint has a hash in place of a long key, so a footprint may be outside the range.
             let is_in_range = (&first.pk..=&last.pk).contains(&&place.pk);
             let footprint = footprints.remove(&place);
             let is_wide = row.entity.get(ROWS_PROPERTY).is_some();
@@ -143,7 +143,7 @@ impl Walk<'_> {
         Ok(ahead)
     }
 
-    /// The primaries of a page of footprints, without those that still exist.
+    /// Returns the deleted primaries of a page of footprints.
     pub(crate) async fn gone(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let page = self
             .footprints(
@@ -158,13 +158,13 @@ impl Walk<'_> {
         })
     }
 
-    /// The primaries of a page of footprints that may need a sync: the footprint was never closed, or lists changes
-    /// whose outcome is unknown.
+    /// Returns the primaries of a page of footprints that may need a sync. Their footprints are not settled, or list
+    /// changes whose outcome is unknown.
     pub(crate) async fn unsettled(&self, from: &PagePosition) -> Result<PrimaryPage, Failure> {
         let page = self.footprints(None, from).await?;
         let open = page.rows.into_iter().filter_map(|row| {
             let primary = self.primary(footprint::owner(&self.source.table, &row.entity)?);
-            // A footprint that cannot be read counts too, because its pass reports the reason.
+            // A footprint that cannot be decoded is included, because the pass over its primary reports the reason.
             let settled = Footprint::decode(&primary, &row.entity, None)
                 .is_ok_and(|read| !read.is_changing() && read.settled != Settled::Never);
             (!settled).then_some(primary.key)
@@ -181,7 +181,8 @@ impl Walk<'_> {
         select: Option<Vec<String>>,
         from: &PagePosition,
     ) -> Result<Page, Failure> {
-        // No table name contains `~`, so this range has the footprints of this table only.
+        // The partition key of a footprint begins with the table name and `~`. No table name contains `~`, so the range
+        // has only the footprints of this table.
         let at = |op, end: &str| {
             Filter::compare("PartitionKey", op, format!("{}{end}", self.source.table))
         };

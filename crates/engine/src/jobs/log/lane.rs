@@ -1,9 +1,8 @@
 //! Lanes of a log. The blobs of an hour form `spread` sequences, which are called lanes. Lines that wait for the same
 //! lane are appended together.
 //!
-//! The writer that holds a lane appends all waiting lines, including its own, and answers the other writers. If the
-//! future of that writer is dropped, the other writers get no answer and read their records again, as after any lost
-//! answer.
+//! One of the waiting callers appends the lines of all of them, and answers the other callers. If the future of that
+//! caller is dropped, the other callers get no answer, and their jobs read their records again.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +31,7 @@ const TRIES: u32 = 5;
 pub(crate) struct Line {
     pub(crate) bytes: Bytes,
     pub(crate) sha256: String,
-    /// Time of the entity, which selects the hour.
+    /// Time of the entity. The line is appended to a blob of this hour.
     pub(crate) moment: Timestamp,
     pub(crate) key: EntityKey,
     pub(crate) primary: Primary,
@@ -42,7 +41,7 @@ pub(crate) struct Line {
 }
 
 pub(crate) enum AppendResult {
-    /// The line is in the blob. Contains the ETag of its record.
+    /// The line is in the blob, and its record has this ETag.
     Done(Option<ETag>),
     Lost,
     Unanswered,
@@ -61,8 +60,7 @@ impl AppendFailure {
     }
 }
 
-/// A record whose append may still arrive. When the length of the blob was read, the blob ended at the start of that
-/// append. After that, no line of the record was found in the blob.
+/// A record whose append may still arrive. The blob ended at `record.start`, and contained no line of the record.
 pub(crate) struct OpenAppend {
     pub(crate) record: LineRecord,
     pub(crate) span: Option<Bounds>,
@@ -71,7 +69,7 @@ pub(crate) struct OpenAppend {
 pub(crate) struct LogSite<'a> {
     pub(crate) blobs: &'a dyn BlobStore,
     pub(crate) tables: &'a dyn TableStore,
-    /// The table from which entities are archived. The records of its lines are in the same account.
+    /// The table from which entities are archived. The records are stored in the account of this table.
     pub(crate) source: &'a TableName,
     pub(crate) target: &'a LogTarget,
     pub(crate) archive: &'a ViewName,
@@ -79,7 +77,8 @@ pub(crate) struct LogSite<'a> {
     pub(crate) lane: u32,
 }
 
-/// The lanes of this process, each with the blob to which it appends. Entries for past hours are evicted.
+/// The lanes of this process, each with the blob to which it appends. Idle lanes are evicted when a new lane is first
+/// used.
 #[derive(Default)]
 pub(crate) struct LogLanes(Combiner<LaneKey, Line, AppendResult, Option<LaneBlob>>);
 
@@ -112,9 +111,10 @@ impl Serve<Line, AppendResult, Option<LaneBlob>> for LogSite<'_> {
     }
 }
 
-/// Tests whether another line fits into an append. An append has at most 4 MiB, and its records are written in one
-/// transaction, which may contain a record only once. If two jobs bring lines of the same entity, the second line waits
-/// for the next append, which finds the first record.
+/// Returns a predicate that tests whether the next line fits into the same append. An append has at most 4 MiB. Its
+/// records are written in one transaction, which may contain each record only once. If two jobs append lines of the
+/// same entity, the second line is left to the next append. The write of its record then fails, and the second job
+/// reads the record again.
 fn fits_append() -> impl FnMut(&Line) -> bool {
     let (mut bytes, mut keys) = (0, BTreeSet::new());
     move |entry| {
@@ -126,9 +126,9 @@ fn fits_append() -> impl FnMut(&Line) -> bool {
 }
 
 impl LogSite<'_> {
-    /// Appends the line at the start of an unanswered append. Only one of the two appends can succeed. The record keeps
-    /// the earlier positions, because the old append may be the one that succeeds. Returns the line, with the ETag of
-    /// its record, if the blob is full and neither can succeed.
+    /// Appends the line at the start of an earlier append that got no answer, so that only one of the two can succeed.
+    /// The record keeps the earlier lines, because the earlier append may be the one that succeeds. If the blob is
+    /// full, neither can succeed, and the line is returned with the ETag of its record.
     pub(crate) async fn close(&self, open: OpenAppend, entry: Line) -> Result<AppendResult, Line> {
         let OpenAppend { record: open, span } = open;
         let mut current = LaneBlob {
@@ -147,7 +147,7 @@ impl LogSite<'_> {
             ));
         }
         if current.length != open.start {
-            // Another append was made, possibly one with this line.
+            // The blob has grown. Another append was written, possibly with this line.
             return Ok(AppendResult::Lost);
         }
         let record = open.with_line(line_at(open.start, &entry));
@@ -182,7 +182,7 @@ impl LogSite<'_> {
                     over: recorded,
                     ..entry
                 }),
-                // The last block that fitted into the blob may be the old append.
+                // The blob has grown to its limit meanwhile. Its last block may be the old append.
                 Ok(_) => Ok(AppendResult::Lost),
                 Err(error) => Ok(answer(
                     &self.doing("reading the properties of", &open.blob),
@@ -200,7 +200,7 @@ impl LogSite<'_> {
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else {
             return;
         };
-        // The state is taken out, so that a dropped future leaves no outdated state behind.
+        // `current` stays empty if this future is dropped, because the blob may then be longer than recorded.
         let mut lane_blob = match self
             .open(current.take(), bytes as u64, Bounds::new(first, last))
             .await
@@ -329,10 +329,9 @@ impl LogSite<'_> {
         }
     }
 
-    /// Reads the source again for each line that had no record before. A record is deleted after its version has left
-    /// the source. If the version is still in the source, no other job has logged it and deleted its record. If the
-    /// version is gone, another job may have done so. In that case, the new records of such lines are deleted, and the
-    /// result is `true`: no line of the batch may be appended.
+    /// Reads the source again for each line whose record was just inserted. If the source no longer has the version,
+    /// another job may have logged it ([`super`] describes how). The new records of such lines are then deleted.
+    /// Returns whether there are any, in which case no line of the batch may be appended.
     async fn withdraw(
         &self,
         entries: &[&Line],
@@ -362,7 +361,7 @@ impl LogSite<'_> {
         Ok(!left.is_empty())
     }
 
-    /// Returns the blob that takes `bytes` more bytes, after its metadata covers `span`.
+    /// Returns a blob for `bytes` more bytes, after the time range in its metadata was widened to `span`.
     async fn open(
         &self,
         current: Option<LaneBlob>,
@@ -408,7 +407,7 @@ impl LogSite<'_> {
         }
     }
 
-    /// Creates a blob, or continues it if it exists.
+    /// Returns the blob with this number, and creates it if it does not exist.
     async fn begin(&self, number: u32, span: Bounds) -> Result<LaneBlob, StoreError> {
         let name = log::name(self.folder, number)
             .ok_or_else(|| self.error(ErrorClass::Permanent, "the blob name is too long"))?;
@@ -476,7 +475,7 @@ impl LogSite<'_> {
                 .await
             {
                 Ok(_) => (lane_blob.length, lane_blob.span) = (length, Some(wider)),
-                // Other writers also append to this blob and widen its span.
+                // Another writer has changed the blob meanwhile, so its properties are read again.
                 Err(error) if error.may_have_lost() => {}
                 Err(error) => return Err(error),
             }

@@ -11,17 +11,17 @@
 //!
 //! The length of the blob is read before the bytes, so that an append that arrives in between is found at its position.
 //! If the blob still ends at the start of the old append, the new append is sent for the same start. Only one of the
-//! two can then succeed, and the record lists the positions of both until one of them is settled.
+//! two can then succeed, so the record lists the lines of both.
 //!
 //! An append request names its position, so one of two appends at the same position fails. The record is written before
 //! the append. It names the position of the line, and the start of the append that contains the line. A later delivery
-//! can therefore determine whether the line exists, and it fills the old position before it writes the line elsewhere.
-//! Nothing is restored from a log.
+//! can therefore determine whether the line exists. If the old append may still arrive, the delivery appends at the
+//! same start before it appends anywhere else. `restore` does not support logs.
 //!
-//! Two jobs may have read the same version. A record is deleted after its version has left the source. So a job that
-//! finds no record and inserts one reads the source again before the append. If the version is still there, no other
-//! job has logged it and deleted its record. If the version is gone, another job may have done so, and this job appends
-//! nothing.
+//! Two jobs may read the same version of the source. The first job may log the version, delete it from the source, and
+//! then delete its record. The second job then finds no record. So a job that inserts a record reads the source again
+//! before it appends. If the source still has the version, no other job has logged it. Otherwise, another job may have
+//! logged it, and this job appends nothing.
 //!
 //! Records are stored in the footprint table of the source's account, in the partition `~log~<archive>~<lane>`.
 
@@ -117,8 +117,8 @@ impl<'e> EntityLine<'e> {
         self.recorded = Some(row.etag.clone());
         let record = LineRecord::decode(&row.entity)
             .map_err(|problem| permanent(self.doing("reading the record of"), problem))?;
-        // The length of the blob is read before the lines at the recorded positions. If an append arrives between the
-        // two reads, its line is therefore found at its position.
+        // The length of the blob is read before `appended` reads the lines. If an append arrives between the two reads,
+        // `appended` finds its line.
         let blob = self
             .account
             .blobs
@@ -128,8 +128,8 @@ impl<'e> EntityLine<'e> {
         match self.appended(&record).await? {
             Some(line) if *line == record.line => {}
             found => {
-                // The record is treated as reopened: the present version of the source is appended, unless the line
-                // that was found has that version.
+                // The latest line was not appended, so the record is treated as reopened. The present version of the
+                // source is then appended, unless the line that was found already has that version.
                 record::reopen(&mut row.entity);
                 match found {
                     Some(former) => drop(
@@ -140,7 +140,8 @@ impl<'e> EntityLine<'e> {
                     None => drop(row.entity.properties.remove(record::LOGGED)),
                 }
                 let may_arrive = found.is_none();
-                // If the blob is longer and contains no line of the record, another append has used the start position.
+                // If the blob is longer than `start` without any line of the record, another append was written at
+                // `start`. The recorded appends can then no longer succeed.
                 let open = blob.filter(|blob| may_arrive && blob.length == record.start);
                 if open.is_some() && !self.target.path.holds(&record.blob) {
                     // The record may be forged. Never append to a blob outside this archive.
@@ -188,7 +189,7 @@ impl<'e> EntityLine<'e> {
         found.and_then(|row| row.entity.text(record::LOGGED)) == Some(source.etag.as_str())
     }
 
-    /// Whether an earlier message or delivery may have completed this job, and the source was created anew since.
+    /// Whether the source may be a new entity, created after an earlier message or delivery had completed this job.
     pub(crate) fn may_be_recreated(&self, source: &Row) -> Result<bool, Failure> {
         let skew = self
             .cx
@@ -251,7 +252,6 @@ impl<'e> EntityLine<'e> {
         }
     }
 
-    /// Reopens the record, so that the next delivery appends another line.
     pub(crate) async fn reopen_record(&mut self) -> Result<(), Failure> {
         let Some(mut row) = self.read_record().await? else {
             return Ok(());

@@ -8,7 +8,8 @@ use evenkeel_model::job::{Primary, Stamp};
 use evenkeel_model::stored::{self, FormatError, VERSION_PROPERTY};
 use evenkeel_model::{BlobName, EdmValue, Entity, EntityKey, Key, ViewName, limits};
 
-/// Property with the logged version of the source. It stays when the record is reopened.
+/// Property with the ETag of the logged version of the source. Unlike `SOURCE_ETAG`, it is kept when the record is
+/// reopened.
 pub(crate) const LOGGED: &str = "Logged";
 const FORMER: &str = "Former";
 const VERSION: u32 = 1;
@@ -16,14 +17,14 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LineRecord {
     pub(crate) blob: BlobName,
-    /// Start of the append that contains the line.
+    /// Offset in the blob at which the append starts, in bytes. An append may contain several lines.
     pub(crate) start: u64,
     pub(crate) line: LinePlace,
-    /// Lines of earlier appends that were sent for the same start. One of these appends may be the one that succeeds.
+    /// Lines of earlier append requests for the same `start`. Any of these requests may still be the one that succeeds.
     pub(crate) former: Vec<LinePlace>,
 }
 
-/// One line of a blob. A record stores it as a JSON object with these fields.
+/// Position and hash of a line in a blob. A record stores each `former` line as a JSON object with these fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LinePlace {
@@ -38,13 +39,15 @@ pub(crate) struct LinePlace {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnreadableRecord {
-    #[error("its {0} is missing or invalid. If it was edited by hand, delete the row")]
+    #[error(
+        "property {0} of the record is missing or invalid. If the row was edited by hand, delete it"
+    )]
     Property(&'static str),
     #[error(transparent)]
     Version(FormatError),
 }
 
-/// The lane of an entity: the sequence of blobs, within an hour, to which its lines are appended.
+/// Returns the number of an entity's lane. A lane is a sequence of blobs of the same hour.
 pub(crate) fn lane(primary: &Primary, spread: u32) -> u32 {
     u32::from(hash(primary)[0]) % spread.max(1)
 }
@@ -69,13 +72,13 @@ pub(crate) fn key(archive: &ViewName, primary: &Primary, lane: u32) -> EntityKey
     }
 }
 
-/// Reopens a record: its version no longer counts as archived, so a later delivery appends a line.
+/// Reopens a record, so that its version no longer counts as archived and a later delivery appends another line.
 pub(crate) fn reopen(entity: &mut Entity) {
     entity.properties.remove(SOURCE_ETAG);
 }
 
 impl LineRecord {
-    /// Every line that the append at this start may have written.
+    /// All lines that may have been written at `start`: the latest line first, then the former ones.
     pub(crate) fn places(&self) -> impl Iterator<Item = &LinePlace> {
         std::iter::once(&self.line).chain(&self.former)
     }
@@ -104,7 +107,7 @@ impl LineRecord {
             .with(LOGGED, self.line.version.as_str())
             .with(SOURCE_ETAG, self.line.version.as_str());
         if !self.former.is_empty() {
-            // Strings and numbers always serialize.
+            // `to_string` cannot fail, because a `LinePlace` has only strings and numbers.
             let former = serde_json::to_string(&self.former).unwrap_or_default();
             entity = entity.with(FORMER, former);
         }
@@ -144,7 +147,8 @@ impl LineRecord {
             },
             former: former.map_err(|_| UnreadableRecord::Property(FORMER))?,
         };
-        // Lines are never longer than an append, so a longer one is invalid.
+        // No append is longer than `APPEND_BYTES`, so a longer line was not written by evenkeel. The sum is checked
+        // because readers of the record compute the end of the line.
         let may_be = |place: &LinePlace| {
             place.length <= limits::APPEND_BYTES as u64
                 && place.position.checked_add(place.length).is_some()

@@ -9,7 +9,8 @@ use evenkeel_model::job::Stamp;
 use evenkeel_model::{ETag, EdmValue, Entity, Row};
 
 pub(crate) const ARCHIVED_AT: &str = "ek_archived_at";
-/// Longest time between two messages of one job. It covers a sender's retries and the delay of a request.
+/// Maximum time between two messages that a sender sends for the same job. It covers the sender's retries and the delay
+/// of a request.
 const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
 
 /// Whether a run other than the writer of the copy has continued from this copy, and may have deleted the source.
@@ -37,10 +38,10 @@ pub(crate) fn decide(
     let source = dated.row;
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
-        // An earlier delivery or message of this job may have taken the entity away, and a later restore or move may
-        // have brought it back. The mark names the job that took the entity away last. If that is this job or a later
-        // one, the entity was brought back since. If both jobs were enqueued in the same second, their order is
-        // unknown.
+        // An earlier delivery or message of this job may have relocated the entity, and a later `restore` or `move` may
+        // have brought it back. `SOURCE_JOB` names the last job that relocated the entity. If this is the present job
+        // or a later one, the entity was brought back since. If both jobs were enqueued in the same second, a
+        // redelivery assumes that the present job came first.
         let came_later = |by: &Stamp| {
             by.enqueued > stamp.enqueued
                 || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1)
@@ -58,7 +59,8 @@ pub(crate) fn decide(
             if archived.entity.text(SOURCE_ETAG) == Some(source.etag.as_str()) {
                 return Ok(CopyDecision::Copied);
             }
-            // The mark of the version was removed by a run that gave up. That run had not deleted the source.
+            // If `SOURCE_ETAG` is missing, a run of this job gave up and removed it. That run had certainly not deleted
+            // the source.
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
             // The source has another version than the copy. Either a concurrent update changed it, or the entity was
             // created after this job had deleted the old one. The time of the copy does not show which, because others
@@ -72,7 +74,8 @@ pub(crate) fn decide(
         Some(written) if written.enqueued > stamp.enqueued => {
             CopyDecision::Skip("a later job has relocated the entity, and the present entity was created after that".to_owned())
         }
-        // The sender may have sent this job twice, and the other message may have taken away the previous entity.
+        // The sender may have sent this job twice, and the run of the other message may have relocated the previous
+        // entity.
         Some(written) if stamp.enqueued.duration_since(written.enqueued) <= TWINS_APART && is_written_since(dated, delivery)? => {
             CopyDecision::Skip("a job enqueued shortly before this one has relocated the entity, and the present entity was written after that. Send a new job to relocate it".to_owned())
         }
@@ -279,7 +282,8 @@ mod tests {
                     "{other} at {second}"
                 );
             }
-            // The clock of this account's tables is further behind the queue's clock than that of the source.
+            // The table clock of the archive's account is 50 s behind the queue's clock. By the queue's clock, the copy
+            // was written when the job was enqueued.
             let behind = ClockSkew {
                 least: SignedDuration::from_secs(49),
                 most: SignedDuration::from_secs(51),
@@ -301,14 +305,15 @@ mod tests {
                     dated(&copied(10_030)),
                     &delivered(&job, 2)
                 ),
-                "this very version"
+                "the copy has this version"
             );
             let old = row("e2", &at(9_950).to_string());
             assert!(
                 !may_have_archived(dated(&old), dated(&copied(10_030)), &delivered(&job, 2)),
-                "there all the time since the job was sent"
+                "the source is older than the job"
             );
-            // The service keeps no time for a document. A worker has dated it, and the worker's clock may be off.
+            // A document has no time of a service. It has the archiving worker's time, and the clock of this worker may
+            // be wrong.
             let filed = |second: Option<i64>| {
                 let mut row = Row {
                     timestamp: None,
@@ -333,7 +338,7 @@ mod tests {
                 dated(&kept(&job, "e1", LATE)),
                 &delivered(&job, 2)
             ),
-            "its own"
+            "a copy of this job"
         );
     }
 
@@ -394,7 +399,8 @@ mod tests {
                 decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(),
                 CopyDecision::Skip(_)
             ));
-            // An entity that existed when the job was sent was not archived by the job before.
+            // The source was written before the second message was sent, so it is not an entity that was created after
+            // the first one was done.
             let before = row("e2", &at(101));
             assert!(matches!(
                 decide(
@@ -466,7 +472,7 @@ mod tests {
                 decide(&source, None, &delivered(&job, 2), false).unwrap(),
                 CopyDecision::Skip(_)
             ),
-            "another has taken it away since"
+            "a later job has relocated it since"
         );
     }
 
@@ -484,7 +490,7 @@ mod tests {
             decide(&source, None, &delivered(&job, 2), false).unwrap(),
             CopyDecision::Insert
         );
-        // A later job wrote the entity, which was never away. This is an ordinary update.
+        // Without `SOURCE_JOB`, the entity was never relocated, so the write of the later job was an ordinary update.
         source.entity.properties.remove(SOURCE_JOB);
         assert_eq!(
             decide(&source, None, &delivered(&job, 2), false).unwrap(),

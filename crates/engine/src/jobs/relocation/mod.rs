@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A concurrent update is never lost: either the update is copied too, or the source stays and the job is skipped. The
-//! steps are not isolated, so a reader may find the entity in both places. A reader looks in the source, then in the
-//! target, then in the source once more.
+//! steps are not isolated, so a reader may find the entity in the source and in the target. A reader that must not miss
+//! the entity reads the source, then the target, then the source once more.
 
 mod archive;
 mod copy_decision;
@@ -64,7 +64,7 @@ enum Progress {
     Unanswered(HeldCopy),
 }
 
-/// The copy on which a run bases its delete.
+/// A copy at the target. Without it, the run must not delete the source.
 struct HeldCopy {
     version: ETag,
     by: CopiedBy,
@@ -94,7 +94,7 @@ impl Progress {
     }
 
     /// Records that this version is copied. If `by` is `None` and the version is unchanged, the recorded writer of the
-    /// copy is kept. A delete without an answer stays recorded.
+    /// copy is kept. `Unanswered` is kept, too.
     fn copied(&mut self, version: ETag, by: Option<CopiedBy>) {
         let before = |held: HeldCopy| (held.version == version).then_some(held.by);
         let (before, is_unanswered) = match std::mem::replace(self, Self::Reading) {
@@ -111,15 +111,15 @@ impl Progress {
         };
     }
 
-    /// The copy was overwritten, and the items of the new copy are not synced yet.
+    /// Records that the copy was overwritten. The items of the new copy are not synced yet.
     fn overwritten(&mut self) {
         if let Self::Copied(_) = self {
             *self = Self::Reading;
         }
     }
 
-    /// A delete request for the copied version got no answer. This is never taken back, because the run cannot learn
-    /// whether the request was executed.
+    /// Records that a delete request for the copied version got no answer. This stays recorded, because the run cannot
+    /// learn whether the request was executed.
     fn delete_unanswered(&mut self) {
         *self = match std::mem::replace(self, Self::Reading) {
             Self::Reading => Self::Reading,
@@ -217,7 +217,7 @@ impl<'e> Relocation<'e> {
 
     /// Returns the reason if the source was not relocated. Even then, a copy may stay at the target.
     async fn relocate(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
-        // A first delivery does not read a target without items, because it expects nothing there.
+        // A first delivery reads the target only if `is_read_first` demands this, because it expects no copy yet.
         let mut read_kept = self.delivery.dequeue_count > 1 || self.target.is_read_first();
         loop {
             self.source.next_round().await?;
@@ -243,8 +243,8 @@ impl<'e> Relocation<'e> {
                     done = is_own(&self.target.observe().await?);
                 }
                 self.settle(&seen).await?;
-                // `settle` has synced the items of every other kind of target. A log has only a record, which is
-                // deleted after the source.
+                // For every other kind of target, `settle` has synced the items, and nothing remains to do. For a log,
+                // the record of the line must be deleted after the source.
                 if done && self.target.rules().keeps_every_version {
                     self.target.source_deleted().await?;
                 }
@@ -274,7 +274,6 @@ impl<'e> Relocation<'e> {
                 CopyDecision::Replace(_) | CopyDecision::Skip(_)
                     if self.is_rejected(&copy, found.row()) =>
                 {
-                    // An earlier delivery may have left items of the source unsynced.
                     self.settle(&seen).await?;
                     return Err(self.occupied());
                 }
@@ -314,8 +313,7 @@ impl<'e> Relocation<'e> {
                         self.target.settle().await?;
                     }
                 }
-                // An earlier attempt wrote the copy, and then got no answer or crashed before it synced the items of
-                // the copy.
+                // An earlier attempt wrote the copy, but may not have synced its items.
                 None => self.target.sync_existing(&found).await?,
             }
             self.progress.copied(row.etag.clone(), by);
@@ -422,11 +420,14 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// Deletes the copy of an entity that changed after it was copied and now stays in the source, because that entity
-    /// was never archived or moved. The copy is kept if the target is a log or if the copy was changed since. It is
-    /// also kept if it has replaced an older copy. Deleting it would lose the older copy, and writing the older copy
-    /// back would give it a new ETag, so a `restore` that has already read the older copy would take it for a newer
-    /// version. Returns whether nothing is left to delete.
+    /// Deletes the copy if the entity changed after it was copied and now stays in the source. The copy is kept if the
+    /// target is a log, or if the copy was changed since.
+    ///
+    /// The copy is also kept if it has replaced an older copy, because its deletion would lose the older copy. Writing
+    /// the older copy back is no solution. It would get a new ETag, and a `restore` that has already read it would take
+    /// it for a newer version.
+    ///
+    /// Returns `false` if the copy could not be deleted and must be read again.
     async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
         let own = |entity: &Entity| shared::own(entity.clone());
         let may_delete =
@@ -451,7 +452,7 @@ impl<'e> Relocation<'e> {
 
     /// Marks another run's copy as shared before this run deletes the source, relying on that copy. If the other run is
     /// still active, the mark keeps it from overwriting the copy with a version that it reads later. A log needs no
-    /// mark: it keeps every version, and its record is deleted with the source.
+    /// mark, because it keeps every version, and its record is deleted after the source.
     fn mark_shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
         if self.progress.is_own_at(version) || self.target.rules().keeps_every_version {
             return None;
@@ -586,7 +587,8 @@ impl<'e> Relocation<'e> {
         {
             return Ok(CopyDecision::Skip(reason));
         }
-        // This run has read another version before, so the present version is newer, whatever the clocks show.
+        // A delete request for another version got no answer, and may have been executed. The present version was
+        // written after that version was read, whatever the clocks show.
         if let Progress::Unanswered(unanswered) = &self.progress
             && unanswered.version != row.etag
         {
@@ -643,7 +645,8 @@ impl<'e> Relocation<'e> {
             entity = entity.with(SOURCE_JOB, job);
         }
         if self.target.rules().is_restorable {
-            // `restore` recognizes properties that views of other tables set by these owner properties.
+            // Owner properties are copied, because they show `restore` which properties were set by views of other
+            // tables.
             let owners = row
                 .entity
                 .properties

@@ -16,7 +16,7 @@ const DROP: &str = "drop_table";
 const DROPS: &str = "drop";
 /// Waits before the drop of a table is queued again if the table still exists. The new job completes a drop that was
 /// given up half-way. The waits grow, because a drop that always fails leaves a poison message each time. After a wait,
-/// the next pass of any worker queues the job.
+/// the worker that checks next queues the job.
 const AGAIN: WaitPolicy = WaitPolicy::doubling(Duration::from_mins(45), Duration::from_hours(24));
 
 pub struct Keeper<'c> {
@@ -55,8 +55,8 @@ impl KeeperError {
 }
 
 impl<'c> Keeper<'c> {
-    /// Drops are sent to the first queue that accepts them. The generations in the catalog show which views are
-    /// deleted.
+    /// Drops are sent to the first queue that accepts them. `catalog` must have the recorded generations, because the
+    /// tables of deleted views are known only from these.
     pub fn new(
         catalog: &'c Catalog,
         stores: Stores,
@@ -85,7 +85,8 @@ impl<'c> Keeper<'c> {
         first
     }
 
-    /// The changes to the tables of a retention. The tables of each account are listed once and cached in `existing`.
+    /// Returns the tables to create and to drop for a retention. The tables of each account are listed once, and cached
+    /// in `existing`.
     pub async fn planned(
         &self,
         retention: &Retention,

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Dropping a table is one request, however many rows it has; deleting the rows would take one request per hundred. A
-//! table that matches no pattern is never dropped. A table name is never used again, because names follow the date.
-//! Every worker checks, and one of them queues each job (`turns`). If two workers act at once, no harm is done, because
-//! a table is created or dropped only once. Rules (`[rules]`) are checked at the same time.
+//! table that matches no pattern is never dropped. A table name is never used again, because it contains the date.
+//! Every worker checks the tables, and one of them queues each job (`turns`). Two workers may act at the same time,
+//! because creating an existing table or dropping a missing one changes nothing. Workers check the rules (`[rules]`)
+//! together with the tables.
 
 mod keeper;
 mod plan;

@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use evenkeel_model::catalog::{Followers, Retention, TableRef};
 use evenkeel_model::{AccountName, TableName};
 
-/// Time after the end of its period at which a follower without its table counts as expired, even if the retention is
-/// shorter. Before that, a worker with a slow clock may be about to create the table.
+/// Minimum time for which a follower is kept after the end of its period if its table does not exist, even if the
+/// retention is shorter. During this time, a worker with a slow clock may be about to create the table.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
 pub type ExistingTables = BTreeMap<AccountName, BTreeSet<TableName>>;
@@ -19,8 +19,8 @@ pub type ExistingTables = BTreeMap<AccountName, BTreeSet<TableName>>;
 pub struct RetentionPlan {
     /// Tables to create. Each entry lists what is missing for one table: its followers first, then the table itself.
     pub create: Vec<Vec<TableRef>>,
-    /// Tables to drop, together with their followers. A table that no longer exists is included if it has left
-    /// followers behind.
+    /// Tables to drop, together with their followers. A table that does not exist is included if it still has
+    /// followers.
     pub drop: BTreeSet<TableName>,
 }
 
@@ -176,7 +176,7 @@ mod tests {
         ];
         assert_eq!(
             create, expected,
-            "nothing for what is over, and no view writes into Old any more"
+            "no table of an expired date, and no table of a former view"
         );
         assert_eq!(drop, ["Logins20261117"]);
     }

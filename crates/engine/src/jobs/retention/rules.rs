@@ -1,5 +1,5 @@
 //! Rules: jobs with a condition that are queued at intervals, each [by one of the
-//! workers](crate::jobs::retention::turns). If a job is queued twice, this only costs another scan.
+//! workers](crate::jobs::retention::turns). A job that is queued twice only costs another scan.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ impl<'c> RuleKeeper<'c> {
         }
     }
 
-    /// Sends every rule that is due. If one fails, the others are still sent, and the first failure is returned.
+    /// Queues the job of every rule that is due. If one rule fails, the others are still handled, and the first failure
+    /// is returned.
     pub async fn tend(&self) -> Result<(), KeeperError> {
         let mut first = Ok(());
         for rule in self.catalog.rules.values() {
@@ -44,7 +45,7 @@ impl<'c> RuleKeeper<'c> {
         first
     }
 
-    /// Sends a rule, if it is due and no other worker was faster.
+    /// Queues the job of a rule, if the rule is due and no other worker was faster.
     pub async fn send(
         &self,
         rule: &Rule,

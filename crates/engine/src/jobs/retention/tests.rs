@@ -38,7 +38,7 @@ impl FaultPolicy for SlowRequests {
     }
 }
 
-/// Breaks one write: the write ends with `ends`, or never if that is `None`.
+/// Breaks one write, which then ends with `ends`, or never if `ends` is `None`.
 struct BrokenWrite {
     /// Number of writes up to and including the broken one.
     left: AtomicU64,
@@ -139,7 +139,7 @@ async fn jobs(account: &Account, queue: &QueueName) -> (BTreeSet<String>, usize)
     )
 }
 
-/// Each of three writes is broken: the claim, the message, and the record that the message was sent.
+/// Three writes are broken in turn: the claim, the message, and the record that the message was sent.
 #[tokio::test(start_paused = true)]
 async fn a_job_is_sent_with_one_id_even_if_its_worker_stops_or_gets_no_answer() {
     for ends in [
@@ -186,14 +186,14 @@ async fn a_job_is_sent_with_one_id_even_if_its_worker_stops_or_gets_no_answer() 
             assert_eq!(
                 jobs(&account, &queue).await,
                 (ids, sent),
-                "{story}: not yet"
+                "{story}: no job before the next day"
             );
             hands.put_on(SignedDuration::from_hours(24));
             keeper.tend().await.unwrap();
             assert_eq!(
                 jobs(&account, &queue).await.0.len(),
                 2,
-                "{story}: the next one"
+                "{story}: another job a day later"
             );
         }
     }
@@ -227,7 +227,7 @@ async fn one_of_many_workers_sends_a_rule_each_time_it_is_due() {
         account.queues.approximate_count(&queue).await.unwrap()
     };
     assert_eq!(tend().await, 1);
-    assert_eq!(tend().await, 1, "not yet");
+    assert_eq!(tend().await, 1, "no second job on the same day");
     assert!(
         keeper(&catalog, &stores, &clock, &queues)
             .send(&rule, TurnTime::Now)
@@ -281,7 +281,7 @@ async fn applications_send_their_own_rules() {
         assert_eq!(
             account.queues.approximate_count(&queue).await.unwrap(),
             2 * day,
-            "one of each every day"
+            "one job of each application per day"
         );
         hands.put_on(SignedDuration::from_hours(24));
     }
@@ -308,7 +308,7 @@ async fn row_keys(account: &Account, kind: &str) -> Vec<String> {
         .collect()
 }
 
-/// A world with expired tables and three workers that check every hour.
+/// A simulated account with dated tables, and three workers that check them every hour.
 struct HourlyWorkers {
     hands: Arc<ManualClock>,
     account: Account,
@@ -408,7 +408,7 @@ impl HourlyWorkers {
     }
 }
 
-/// No drop succeeds, as if the account refused it, so each of these jobs is poisoned.
+/// No worker runs the queued jobs, so the table stays, as if every drop failed.
 #[tokio::test]
 async fn the_drop_of_a_remaining_table_is_queued_again_at_growing_intervals() {
     let world = HourlyWorkers::with(&["Logins20200101"]).await;
@@ -425,12 +425,12 @@ async fn the_drop_of_a_remaining_table_is_queued_again_at_growing_intervals() {
     assert_eq!(
         hours,
         [0, 1, 3, 6, 12, 24, 48, 72, 96, 120, 144],
-        "the hours in which one was queued"
+        "the hours in which a drop was queued"
     );
     assert_eq!(
         world.pass(1, TurnTime::Now).await,
         [14],
-        "whoever asks for it queues it in any case"
+        "`TurnTime::Now` queues a drop at each check"
     );
 }
 
@@ -447,7 +447,7 @@ async fn a_recreated_table_is_dropped_at_once() {
     assert_eq!(
         row_keys(&world.account, "drop").await,
         ["default~Logins20200102"],
-        "nothing is left of one that is gone"
+        "the row of the deleted table is deleted"
     );
     world.create("Logins20200101").await;
     assert_eq!(world.pass(1, TurnTime::Due).await, [8]);
@@ -459,7 +459,7 @@ async fn drop_rows_of_another_application_are_left_alone() {
     let payroll = CatalogOwner::new("payroll").unwrap();
     assert_eq!(world.pass(1, TurnTime::Due).await, [2]);
     world.look(payroll.clone(), TurnTime::Due).await.unwrap();
-    assert_eq!(world.queued().await, 4, "one of each for either");
+    assert_eq!(world.queued().await, 4, "one drop per table and owner");
     world.delete("Logins20200101").await;
     world.look(payroll, TurnTime::Due).await.unwrap();
     assert_eq!(
@@ -504,7 +504,7 @@ async fn a_failed_drop_does_not_stop_others_or_the_deletion_of_old_rows() {
         .unwrap_err();
     assert!(
         refused.to_string().contains("the drop of Logins20200101"),
-        "the first: {refused}"
+        "expected the first failure: {refused}"
     );
     assert_eq!(world.queued().await, 2);
     world.delete("Logins20200103").await;

@@ -1,12 +1,13 @@
-//! Turns: scheduled jobs. Each due job is sent by only one of the workers.
+//! Turns: the times at which a scheduled job is sent. In each turn, only one of the workers sends the job.
 //!
 //! ```text
 //!   due by its row in EvenkeelMigrations? ──▶ claim: write the row at its ETag ──▶ queue the job ──▶ sent: write the row again
 //! ```
 //!
-//! Every worker checks, and one of them wins the write of the row. If that worker stops before it has recorded that the
-//! job is queued, the job is sent again with the same id, and the duplicate is recognized by this id. Each application
-//! has its own rows (`[migrate] owner`), because another application may use the same name for a different job.
+//! Every worker checks whether a job is due, and one of them wins the write of the row. If that worker stops before it
+//! has recorded that the job is queued, the job is sent again with the same id, and the duplicate is recognized by this
+//! id. Each application has its own rows (`[migrate] owner`), because another application may use the same name for a
+//! different job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ const COUNT: &str = "Count";
 /// Property with the time at which a worker claimed the job in order to send it. It is removed once the job is known to
 /// be queued.
 const CLAIMED: &str = "ClaimedAt";
-/// Separator of owner and name. Neither of them contains it.
+/// Separator of owner and name in a row key. Neither the owner nor the name contains it.
 const OWNED: char = '~';
 /// Maximum length of an id that is sent again, in characters. Real ids are far shorter.
 const ID_CHARS: usize = 256;
@@ -47,7 +48,7 @@ const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnTime {
     Due,
-    /// Regardless of the schedule.
+    /// The job is sent regardless of its schedule.
     Now,
 }
 
@@ -63,7 +64,7 @@ pub(super) struct TimedJob<'j> {
     pub(super) name: &'j str,
     pub(super) subject: String,
     pub(super) message: Value,
-    /// Waits before the next job, by the number of jobs sent.
+    /// Waits between two jobs. They may grow with the number of jobs sent.
     pub(super) waits: WaitPolicy,
 }
 
@@ -126,7 +127,7 @@ impl<'c> Timetable<'c> {
         Some((&queue.account, queue.shard_names().into_iter().next()?))
     }
 
-    /// The row of a job. Creates the table if no migration has run yet.
+    /// Reads the row of a job. If no migration has created the table yet, the table is created.
     pub(super) async fn row(&self, job: &TimedJob<'_>) -> Result<Option<Row>, KeeperError> {
         let found = read(self.main()?, &table(), &self.key(job)).await;
         found.map_err(|source| failed("reading the schedule of", job, source))
@@ -184,7 +185,7 @@ impl<'c> Timetable<'c> {
     ) -> Result<Option<QueuedTurn>, KeeperError> {
         let (main, table, key) = (self.main()?, table(), self.key(job));
         let DueTurn { turn, now, over } = due;
-        // The row is written first, so that one of several workers wins it.
+        // The row is written first, so that only one of several workers sends the job.
         let claim = write(main, &table, over, &turn.row(&key, Some(now))).await;
         let Some(claim) =
             claim.map_err(|source| failed("updating the schedule of", job, source))?
@@ -220,8 +221,8 @@ impl<'c> Timetable<'c> {
                 }))
             }
             Err(source) => {
-                // Best effort: if this write succeeds, the next pass sends the job at once. Otherwise the job is sent
-                // again when the claim has expired.
+                // This write makes the claim expire. If it succeeds, the next check sends the job again. If it fails,
+                // the job is sent again when the claim expires by itself.
                 let old = now.saturating_sub(CLAIM).unwrap_or(Timestamp::MIN);
                 drop(write(main, &table, Some(claim), &turn.row(&key, Some(old))).await);
                 Err(failed("queueing the job of", job, source))
@@ -229,8 +230,8 @@ impl<'c> Timetable<'c> {
         }
     }
 
-    /// Deletes the row of a job that has nothing left to do, if the row is unchanged. If the row stays, a later pass
-    /// deletes it.
+    /// Deletes the row of a job that is no longer needed, if the row is unchanged. If the deletion fails, a later check
+    /// deletes the row.
     pub(super) async fn forget(&self, row: Row) -> Result<(), UnknownAccount> {
         let delete = TableOperation::Delete(row.entity.key, IfMatch::Matches(row.etag));
         drop(self.main()?.apply(&table(), &delete).await);
@@ -290,8 +291,8 @@ fn count(found: Option<&Row>) -> u32 {
     }
 }
 
-/// The turn that is due, given the row of the previous turn. This is a new turn, or the previous one again if the
-/// worker that claimed it may have stopped. An id that does not belong to the job is not sent again.
+/// Returns the turn that is due, if any, given the row of the previous turn. This is a new turn, or the previous one
+/// again if the worker that claimed it may have stopped. An id that does not belong to the job is not sent again.
 fn due(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Option<JobTurn> {
     let time = |name| match found.and_then(|row| row.entity.get(name)) {
         Some(EdmValue::DateTime(time)) => Some(time.timestamp()),
@@ -361,7 +362,7 @@ async fn write(
             };
             match read(tables, table, &row.key).await?.filter(is_it) {
                 Some(found) => Ok(Some(found.etag)),
-                // The write may still arrive.
+                // The write may still arrive, so its outcome stays unknown.
                 None => Err(unheard),
             }
         }

@@ -1,4 +1,4 @@
-//! A line of a log. It is never restored or removed.
+//! A line of a log, as the target of an `archive` job. Lines are never restored or removed.
 
 use async_trait::async_trait;
 

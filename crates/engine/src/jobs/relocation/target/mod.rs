@@ -1,8 +1,7 @@
-//! The places where an entity can be stored: a row of an archive, a document, a line of a log, or a row under another
-//! key.
+//! The targets of a relocation: a row of an archive, a document, a line of a log, or a row under another key.
 //!
-//! A relocation uses a place as a [`RelocationTarget`]; `restore` and `erase` use it as a [`RestoreSource`]. All
-//! differences between places are in the implementations of these traits. A document with large values is also an
+//! Relocations use the trait [`RelocationTarget`], while `restore` and `erase` use the trait [`RestoreSource`]. All
+//! differences between the targets are in the implementations of these traits. A document with large values is also an
 //! [`EntityRow`], because it is a primary with a footprint.
 //!
 //! | | [`EntityRow`] | [`ArchiveDocument`] | [`EntityLine`] | [`MovedRow`] |
@@ -41,15 +40,15 @@ use evenkeel_model::job::{ItemReads, Primary, Stamp};
 use evenkeel_model::{Entity, EntityKey, Row};
 use evenkeel_storage::sealing::FirstKey;
 
-/// A place where an entity is stored, with or without items of its own. Writes are conditional on what was read.
+/// Reads and writes one stored entity, and syncs its items if it has any. Writes are conditional on what was read.
 #[async_trait]
 pub(crate) trait EntityStore: Send + Sync {
-    /// The primary; `None` if the place is not a primary.
+    /// The stored primary; `None` for a log line, and for a document without large values.
     fn primary(&self) -> Option<&Primary> {
         None
     }
 
-    /// The table; `None` if the place is not in a table.
+    /// The table of the primary; `None` if there is no primary.
     fn table(&self) -> Option<&TableRef> {
         None
     }
@@ -85,8 +84,8 @@ pub(crate) trait RelocationTarget: EntityStore {
 
     fn set_copied(&mut self, _source: &Row) {}
 
-    /// Decides by information about versions that only this kind of target records. `None` leaves the decision to the
-    /// common rules.
+    /// Decides from information about versions that only this kind of target records. If the result is `None`, the
+    /// common rules decide.
     fn judge(&self, _source: &Row, _found: Option<&Row>) -> Result<Option<CopyDecision>, Failure> {
         Ok(None)
     }
@@ -109,24 +108,26 @@ pub(crate) trait RelocationTarget: EntityStore {
         Ok(entity)
     }
 
-    /// Prepares the write of a new copy: omits marks that do not fit. If clients may change the copy, its stamp vouches
-    /// for its content.
+    /// Prepares the write of a copy. If clients may change the copy, a digest of its content is added to its stamp.
+    /// Marks that do not fit are omitted.
     fn prepare(&self, change: Change, _found: &Observation) -> Result<Change, Failure> {
         Ok(change)
     }
 
-    /// Syncs the items of an existing copy before the source is deleted. Items that may only follow after the delete
-    /// are left out.
+    /// Syncs the items of an existing copy before the source is deleted. Items that may only be written after the
+    /// deletion are left to `source_deleted`.
     async fn sync_existing(&mut self, _found: &Observation) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Completes the target after the source is deleted: syncs items that have waited for this.
+    /// Completes the target after the source is deleted, for example by syncing items that had to wait for the
+    /// deletion.
     async fn source_deleted(&mut self) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Removes the mark that says which version this job copied, so that a later delivery may copy another version.
+    /// Removes `ek_source_etag`, which names the version that this job copied, so that a later delivery may copy
+    /// another version.
     async fn reopen(&mut self, job: &Stamp) -> Result<(), Failure> {
         let found = self.observe().await?;
         let Some(row) = found
@@ -157,14 +158,14 @@ pub(crate) trait RelocationTarget: EntityStore {
     }
 }
 
-/// Rules of a relocation that depend on the kind of place.
+/// Rules of a relocation that depend on the kind of target.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TargetRules {
-    /// `restore` can read the entity from this place. Only such copies have an archive time: a log line that is written
-    /// twice must have the same content both times.
+    /// `restore` can read the copy. Only such a copy records the time of archiving. A log line does not, because a line
+    /// that is written twice must have the same content both times.
     pub(crate) is_restorable: bool,
-    /// Every version that was ever written stays. So no copy is marked as shared by two runs or removed, and the record
-    /// of the line is deleted with the source.
+    /// Every written version stays. So no copy is removed, or marked as shared by two runs. The record of a line is
+    /// deleted after the source.
     pub(crate) keeps_every_version: bool,
     /// The job fails if another entity is at the target. (In an archive, the newer entity replaces the older one.)
     pub(crate) rejects_others: bool,
@@ -176,10 +177,11 @@ pub(crate) struct CopyContent {
     pub(crate) first_key: Option<FirstKey>,
 }
 
-/// A place from which `restore` brings an entity back and `erase` deletes it.
+/// A stored entity that `restore` can bring back and `erase` can delete.
 #[async_trait]
 pub(crate) trait RestoreSource: EntityStore {
-    /// Whether views or clients may write to the stored entity without changing the version of which it is a copy.
+    /// Whether views or clients may write to the stored entity. Such a write changes its ETag, although it is still a
+    /// copy of the same version.
     fn is_written_on(&self) -> bool {
         false
     }
@@ -190,10 +192,10 @@ pub(crate) trait RestoreSource: EntityStore {
         entity: Entity,
     ) -> Result<Entity, Failure>;
 
-    /// From now on, also reads continuation rows of a wide entity whose first row is gone.
+    /// Makes later observations also read the continuation rows of a wide entity whose first row is gone.
     fn read_leftovers(&mut self) {}
 
-    /// Deletes these continuation rows at the versions found. Returns `Closed` if there are none.
+    /// Deletes continuation rows whose first row is gone, at the versions found. Returns `Closed` if there are none.
     async fn delete_leftovers(&mut self, _found: &Observation) -> Result<Commit, Failure> {
         Ok(Commit::Closed)
     }
@@ -223,7 +225,7 @@ pub(crate) fn in_archive<'e>(
     })
 }
 
-/// The place from which `restore` brings an entity back; `None` for a log.
+/// The archived entity for `restore` and `erase`; `None` for a log.
 pub(crate) fn restore_source<'e>(
     env: &'e Env,
     archive: &'e Archive,

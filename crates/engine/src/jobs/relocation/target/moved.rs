@@ -1,6 +1,6 @@
-//! A row under another key. Its large values are written before it. Its other items, and properties that claims of
-//! other entities set on it, follow after the source is deleted, because a unique key passes from the source to the row
-//! and both must not claim it at once.
+//! A row under another key, the target of a `move`. Its large values are written before the row. Its other items are
+//! written after the source is deleted, because a unique key passes from the source to the row and both must not claim
+//! it at once. Properties that claims of other entities set on the row are also written then.
 
 use async_trait::async_trait;
 
@@ -203,8 +203,9 @@ impl MovedRow<'_> {
     }
 
     /// Ensures that the large values still exist, now that the row points to them and before their source is deleted. A
-    /// pass that observed the primary before the row existed may want to delete the values. Such a pass has already
-    /// announced the deletion, and the values are then copied again, or it can no longer announce the deletion.
+    /// pass that observed the primary before the row existed may want to delete the values. If it has already announced
+    /// the deletion, `announce_again` fails, and the values are copied again. Otherwise, `announce_again` changes the
+    /// ETag of the footprint, so that the pass can no longer announce the deletion.
     async fn values_last(
         &mut self,
         ValuesAnnounced(mut announced): ValuesAnnounced,
