@@ -61,16 +61,16 @@ pub(crate) enum Step<'r> {
 
 pub(crate) struct Child {
     pub(crate) primary: Primary,
-    /// For a follower, the item by which the lower pass has changed this primary. For a holder, the holder's own item
-    /// at the wanted key: if a late insert brought that item back, the holder's footprint does not list the item until
-    /// a recheck, so the pass over the holder must be told to look at it.
+    /// For a follower, the item by which the lower pass has changed this primary. For a holder, its own item at the
+    /// wanted key. The pass over the holder must look at this item even if the holder's footprint does not list it,
+    /// because a late insert may have brought it back.
     pub(crate) item: ItemAddress,
 }
 
 pub(crate) struct Children {
     role: Role,
     remaining: VecDeque<Child>,
-    /// Followers that failed permanently.
+    /// Items of the followers that failed permanently.
     failed: Vec<ItemAddress>,
     failure: Option<Failure>,
     ring: Option<Failure>,
@@ -93,7 +93,7 @@ impl Deref for Seen<'_> {
 }
 
 impl Stage<'_> {
-    /// Takes the result of a child that has ended. If the pass cannot go on, it fails with the child's failure.
+    /// Records the result of a child that has ended. Returns the child's failure if the pass cannot go on.
     pub(crate) fn child_ended(
         &mut self,
         item: ItemAddress,
@@ -139,7 +139,7 @@ impl Children {
         let Err(failure) = ended else { return Ok(()) };
         match (self.role, Ring::leaves_nothing_undone(&failure)) {
             _ if failure.class != FailureClass::Permanent => return Err(failure),
-            // No other job would update the followers of what the ring wrote on its first entity.
+            // The ring changed its first entity, and no other job would sync the followers of that entity.
             (Role::Frees, true) => return Err(failure),
             // The holder's own job reports this failure.
             (Role::Frees, false) => {}
