@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(
             (messages(1).len(), &messages(1)[1]),
             (4, &(primary("Staff", "p", "2"), one)),
-            "for workers that read no lists"
+            "one sync per message on a recheck queue"
         );
         assert!(sync_messages(&BTreeSet::new(), ItemReads::Uncertain, 1).is_empty());
     }
@@ -447,7 +447,7 @@ mod tests {
                     message.len()
                 );
             }
-            assert_eq!(messages.concat(), items, "nothing is left out");
+            assert_eq!(messages.concat(), items, "each item is in one message");
         }
     }
 }

@@ -96,7 +96,7 @@ impl std::fmt::Display for Reasons {
 
 impl Desired {
     pub(crate) fn failure(&self, primary: &Primary) -> Failure {
-        let step = format!("deriving the items of {primary}; all others are in step");
+        let step = format!("deriving the items of {primary}; all other items are in step");
         permanent(step, Reasons(self.reasons())).of_views(self.underived.keys().cloned())
     }
 

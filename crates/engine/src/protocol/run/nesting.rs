@@ -31,7 +31,7 @@ pub(crate) struct Nesting(Vec<(Primary, Role)>);
 /// A ring of entities: each sets properties on the next one, and the last one on the first.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "views form a cycle of entities, {}, so the others miss the last change of the first. Break the cycle with a condition (`when`), or with targets = \"range\"",
+    "views form a cycle of entities, {}, so the last change of the first did not reach the others. Break the cycle with a condition (`when`), or with targets = \"range\"",
     .ring.iter().map(ToString::to_string).collect::<Vec<_>>().join(" -> ")
 )]
 pub(crate) struct Ring {

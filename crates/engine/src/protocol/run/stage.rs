@@ -196,7 +196,7 @@ mod tests {
             assert!(followers.ended(item(name), ended).is_ok(), "{name}");
         }
         let ended = followers.ended(item("5"), Err(lost_race("racing", 5)));
-        assert!(ended.is_err(), "it ends the run");
+        assert!(ended.is_err(), "a lost race ends the run");
         let followed = followers.followed();
         assert_eq!(followed.failed, [item("3"), item("4")]);
         assert!(followed.failure.unwrap().chain().contains("the first"));
