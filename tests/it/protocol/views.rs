@@ -140,7 +140,7 @@ async fn a_property_that_one_view_cannot_take_stops_no_other_view() {
         assert!(
             error.contains("view covers")
                 && error.contains("\"Covers\"")
-                && error.contains("all others are in step"),
+                && error.contains("all other items are in step"),
             "{error}"
         );
         assert_eq!(guests(&lab).await, all_say("Ada"));

@@ -1,4 +1,4 @@
-//! The known state of each item of a primary, from the footprint and from the looks of a pass.
+//! The known state of each item of a primary, from the footprint and from what a pass has read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ pub(crate) struct Actual<'s> {
     pub(crate) own: BTreeMap<&'s ItemAddress, &'s Entry>,
     pub(crate) changing: bool,
     pub(crate) has_differences: bool,
-    /// Places (account and site) whose content is unknown, because a write of a document was announced there. Any view
-    /// of this primary may have announced the write.
+    /// Sink documents whose content is unknown, because a write was announced for them, perhaps for another view of
+    /// this primary.
     uncertain_places: BTreeSet<Place<'s>>,
     /// Rows of this primary that their view no longer derives.
     unwanted_rows: BTreeMap<Place<'s>, &'s ItemAddress>,
@@ -122,8 +122,8 @@ impl<'s> Actual<'s> {
         self.own.get(address).and_then(|entry| entry.etag.clone())
     }
 
-    /// The row of this primary that holds the key of a wanted item, but is itself no longer wanted, with its ETag. The
-    /// item replaces this row in place, so that the key is never without a row.
+    /// An old row of this primary at the key of a wanted item, with the row's ETag. No view derives the old row any
+    /// more. The item replaces it in place, so that the key is never without a row.
     pub(crate) fn predecessor(&self, address: &ItemAddress) -> Option<(ItemAddress, ETag)> {
         let old = *self
             .unwanted_rows

@@ -11,8 +11,8 @@ use crate::protocol::steps::{Plan, Write};
 use evenkeel_model::ETag;
 
 impl Pass<'_> {
-    /// Writes the plan's announcement, if the plan has one. Returns the ETag at which the pass closes the footprint, or
-    /// `Some(None)` if there is no footprint yet, so that the close inserts it. `None` means that another pass was
+    /// Writes the plan's announcement, if the plan has one. Returns the ETag at which the pass closes the footprint.
+    /// `Some(None)` means that no footprint exists, so the close inserts one. `None` means that another pass was
     /// faster, or that the write got no answer.
     pub(crate) async fn announce(
         &mut self,
@@ -46,9 +46,9 @@ impl Pass<'_> {
 )]
 struct TooManyRanges(usize);
 
-/// Refuses new items if the footprint would be too large for one entity once these items have their ETags, because such
-/// a footprint could be neither closed nor announced again. Too many marked ranges are a transient failure, because
-/// carries remove marks.
+/// Refuses new items if the footprint would be too large for one entity once these items have their ETags, because no
+/// pass could close such a footprint. Too many marked ranges are a transient failure, because each carry removes its
+/// mark.
 fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
     let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
     let Some(footprint) = &plan.announce else {

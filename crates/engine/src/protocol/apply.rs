@@ -99,8 +99,8 @@ impl Pass<'_> {
             .map(|written| done.into_iter().chain(written).collect()))
     }
 
-    /// Fails if another catalog is recorded by now, because views that only the newer catalog has may derive from the
-    /// changed items. A pass with the newer catalog finds these items in the open announcement.
+    /// Fails if another catalog is recorded by now, because new views of that catalog may derive from the changed
+    /// items. A pass with that catalog finds these items in the open announcement.
     async fn is_recorded(&self, plan: &Plan) -> Result<(), Failure> {
         if plan.changed().next().is_none() {
             return Ok(());

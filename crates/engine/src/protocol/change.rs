@@ -30,14 +30,14 @@ pub(crate) enum RoundOutcome {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Commit {
-    /// The primary is written, and every item is in step.
+    /// The primary is written if it changes, and every item is in step.
     Closed,
-    /// The primary is written. Other work is left, for example because a later write lost a race, so the primary must
-    /// be reconciled.
+    /// The primary is written, but work is left, for example because a later write lost a race. The primary must be
+    /// reconciled.
     Committed,
     /// The primary was not written. The pass must observe again.
     Lost,
-    /// The outcome is unknown. The pass must observe again.
+    /// The write of the primary got no answer. The pass must observe again.
     Unanswered,
 }
 

@@ -1,9 +1,9 @@
 //! Writes a primary in one entity group transaction with the items in its partition, after its large values.
 //!
-//! The transaction is conditional on the primary's ETag, so it also serves as the pass's read of the primary: later
-//! steps rest on the state that was written, not on one that may have changed since.
+//! The transaction has the primary's ETag as its condition. If it succeeds, the pass knows the primary's present state
+//! without another read.
 //!
-//! [`record_outcomes`] serves all writes of items, even if the pass does not write the primary.
+//! [`record_outcomes`] is also for passes that do not write the primary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,7 @@ impl<'c> PreparedChange<'c> {
 
 /// Writes the primary, together with as many items of the announced plan as fit into its transaction. `values` has the
 /// versions of the large values that were uploaded before. The inner `Err` has the outcome if the primary was not
-/// written.
+/// written, or if the answer is missing.
 pub(crate) async fn write(
     scope: &Scope<'_>,
     mut run: RunState<'_>,
@@ -101,7 +101,7 @@ async fn write_after_values(
         },
     };
     run.unanswered.primary_written();
-    // The first row's ETag is the version of the whole entity.
+    // The ETag of an entity's first row is the version of the entity.
     let state = etags
         .first()
         .cloned()
@@ -129,7 +129,7 @@ async fn write_after_values(
     }))
 }
 
-/// Writes a primary without items, or one whose items follow later.
+/// Writes a primary that has no items, or whose items are written later.
 pub(crate) async fn write_alone(
     scope: &Scope<'_>,
     unanswered: &mut UnansweredWrites,
@@ -159,8 +159,8 @@ pub(crate) async fn write_alone(
     }
 }
 
-/// The outcome of a commit whose footprint is closed, or that needs no footprint. Range overlays on an entity are read
-/// only once the entity exists, so a primary in the range of an overlay must still be reconciled.
+/// The outcome of a commit whose footprint is closed, or that needs no footprint. Range overlays are applied only to an
+/// entity that exists, so a primary in the range of an overlay must still be reconciled.
 pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
     if scope.receives() && change.result().is_some() {
         Commit::Committed
@@ -235,8 +235,9 @@ pub(crate) fn record_outcomes(
     }
 }
 
-/// The outcome of a commit that must not begin. Either another holder has the key of an item that is written before the
-/// primary or with it, or the primary would point to a blob that was not seen. `None` if the commit may begin.
+/// Whether something blocks the write of the primary; `None` if nothing does. Either another holder has the key of an
+/// item that is written before or with the primary, or the primary would point to a blob that this run has not looked
+/// at. Fails if such a blob was looked at and does not exist.
 pub(crate) fn blocked(
     scope: &Scope<'_>,
     seen: &Observation,

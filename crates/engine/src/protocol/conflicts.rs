@@ -102,8 +102,8 @@ impl TakenKey {
         }
     }
 
-    /// Whether the key stays taken until its holder changes, so that a retry fails in the same way. This does not hold
-    /// for a list, because a list disappears with its last member, perhaps even during the walk that found the
+    /// Whether the key stays taken until its holder changes, so that a retry fails in the same way. A list does not
+    /// keep its key, because it disappears with its last member, perhaps even during the backfill that found the
     /// conflict.
     const fn is_kept(&self) -> bool {
         matches!(
@@ -123,8 +123,8 @@ impl TakenKey {
                 Self::ByList { address, list }
             }
             ViewStatus::Known => Self::ByMovedList { address, list },
-            // The job may fail. If the list is of a newer catalog, this worker's catalog is no longer the recorded one,
-            // and such a worker moves no job to the poison queue.
+            // The failure may be permanent. If a newer catalog has the list, this worker's catalog is no longer the
+            // recorded one, and such a worker moves no job to the poison queue.
             ViewStatus::Newer => Self::ByUnknownList { address, list },
         }
     }
@@ -155,13 +155,13 @@ fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
 pub(crate) struct ConflictTracker {
     /// Items to look at before the primary is read.
     pub(crate) touched: BTreeSet<ItemAddress>,
-    /// Items of other owners at keys that this run wants, if the footprints of these owners did not list them.
+    /// Items of other owners at keys that this run wants. The footprints of these owners did not list the items.
     pub(crate) unlisted: BTreeSet<ItemAddress>,
-    /// How often each holder of a key was brought in step to free it.
+    /// How often this run brought each holder of a key in step to free the key.
     attempts: BTreeMap<(ItemAddress, Primary), u8>,
-    /// The next round begins without a pause, because no other run competed with this round for the primary. This round
-    /// has closed, has found items that must be looked at first, has brought holders in step, or has only failed to add
-    /// a contender to a holder's footprint.
+    /// Whether the next round begins without a pause, because this round lost no race for its own primary. This round
+    /// has closed, has found items to look at first, has brought holders in step, or has only failed to add a contender
+    /// to a holder's footprint.
     pub(crate) begin_at_once: bool,
 }
 
@@ -178,16 +178,16 @@ impl ConflictTracker {
         }
     }
 
-    /// Makes the next round look at the items that this lost round wrote or dropped. A pass that looked before these
-    /// writes may have removed the items from the footprint.
+    /// Makes the next round look at the items that this lost round wrote or dropped. A faster pass that looked before
+    /// these writes may have removed the items from the footprint.
     pub(crate) fn observe_again(&mut self, plan: &Plan) {
         self.touched.extend(plan.touched().cloned());
     }
 }
 
 enum EnlistOutcome {
-    /// The holder's footprint lists the contender, or cannot: its table is not declared, or the footprint is
-    /// unreadable or full.
+    /// The holder's footprint lists the contender, or cannot list it, because the holder's table is not declared or the
+    /// footprint is unreadable or full.
     Done,
     /// The holder's footprint does not list the item.
     Unlisted,
@@ -198,14 +198,14 @@ enum EnlistOutcome {
 pub(crate) enum Resolution {
     /// The round goes on. Taken keys stay with their holders.
     Clear,
-    /// The contender could not be added to each holder's footprint. The next round tries again.
+    /// The contender could not be added to every holder's footprint. The next round tries again.
     NewRound,
     /// Passes over these holders run first. Then another round begins.
     Holders(Vec<Child>),
 }
 
 /// Resolves key conflicts. An owner that no longer wants its key is brought in step first, and the round begins anew.
-/// Any other owner keeps its key, and the contender is added to its footprint. Conflicts that remain are final.
+/// Any other owner keeps its key, and the contender is added to its footprint.
 pub(crate) async fn resolve(
     scope: &Scope<'_>,
     tracker: &mut ConflictTracker,
@@ -258,8 +258,8 @@ pub(crate) async fn resolve(
 }
 
 /// Maximum number of times that a run brings the holder of a key in step. The second time is for a row that a late
-/// insert brought back. A holder that still does not free the key, because its own job fails permanently, keeps the key
-/// and delays nothing else.
+/// insert brought back. After that, the holder keeps the key. Otherwise a holder that fails permanently would use up
+/// all rounds of the run.
 const fn max_attempts(scope: &Scope<'_>) -> u8 {
     if scope.nested { 1 } else { 2 }
 }
@@ -287,8 +287,8 @@ async fn enlist(
     let Some(row) = row else {
         return Ok(EnlistOutcome::Unlisted);
     };
-    // If the footprint is unreadable, its owner's jobs report this. The secret is not needed here, because seals do not
-    // cover contenders.
+    // If the footprint is unreadable, jobs of its owner report the reason. The secret is not needed, because seals do
+    // not cover contenders.
     let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else {
         return Ok(EnlistOutcome::Done);
     };
@@ -318,8 +318,8 @@ async fn enlist(
     }
 }
 
-/// The contenders to sync: contenders of items that leave the footprint with this close, or that were looked at after
-/// they had left the footprint. If another primary already holds the key, the contender is added to that primary's
+/// The contenders to sync. The item of such a contender leaves the footprint with this close, or had left it before and
+/// was looked at in this round. If another primary already holds the key, the contender is added to that primary's
 /// footprint instead.
 pub(crate) async fn contenders_to_sync(
     scope: &Scope<'_>,
@@ -360,8 +360,8 @@ pub(crate) async fn contenders_to_sync(
     Ok(waiting)
 }
 
-/// Whether a view of the contender's table can make a row at the item's site. The footprint that names the contender
-/// may be forged.
+/// Whether a view of the contender's table can make a row at the item's site. If not, no sync is queued, because the
+/// list of contenders may be forged.
 fn may_derive_at(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
     let catalog = &scope.env.catalog;
     let table = item.site.row().map(|(table, _)| TableRef {
@@ -408,8 +408,8 @@ async fn still_wants(
         || desired.items.contains_key(&address.obstacle(&owner.view)))
 }
 
-/// Whether nothing is left to do after a plan was carried out; `false` if the next round has work. Fails if other
-/// holders keep wanted keys, if a view cannot derive its items, or if a follower could not be synced.
+/// Whether nothing is left to do after a plan was carried out. If not, a new round begins. Fails if other holders keep
+/// wanted keys, if a view cannot derive its items, or if a follower could not be synced.
 pub(crate) fn leaves_nothing_to_do(
     scope: &Scope<'_>,
     plan: &Plan,
@@ -427,8 +427,8 @@ pub(crate) fn leaves_nothing_to_do(
     }
 }
 
-/// The digest of the taken keys for which the pass is about to fail its job. A nested pass has no digest, because its
-/// job may report another failure, or no failure if the pass is over a holder.
+/// The digest of the taken keys, if the pass is about to fail its job for them. `None` for a nested pass, because its
+/// job may report another failure or none.
 pub(crate) fn taken_keys_digest(
     scope: &Scope<'_>,
     plan: &Plan,

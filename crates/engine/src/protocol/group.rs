@@ -1,8 +1,8 @@
-//! The entity group transaction of a primary and the items in its partition. These items are whole rows, and parts of
-//! documents that several primaries share, for example members of lists.
+//! The entity group transaction that writes a primary together with the items in its partition. Such an item is a row,
+//! or a part of an entity that several primaries share (here a *document*), for example a list member.
 //!
 //! A document is written at the ETag that was read. If another writer was faster, the transaction fails and the round
-//! begins anew. A primary and a list in the primary's partition therefore always change together.
+//! begins anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,19 +19,20 @@ use evenkeel_storage::TableOperation;
 pub(crate) struct Group<'e> {
     /// The operations on the primary, then the operations on items.
     pub(crate) operations: Vec<TableOperation>,
+    /// Number of operations on the primary.
     pub(crate) own: usize,
-    /// For each operation after those on the primary, the items that it changes. A write of a document changes several
-    /// items.
+    /// For each operation on items, the items that it changes. A write of a document can change several items.
     pub(crate) effects: Vec<Vec<ItemEffect>>,
     bytes: usize,
-    /// The turns (locks of this process) on the group's documents, held until the transaction has ended.
+    /// Locks on the documents that the transaction writes. Other runs in this process wait until the transaction has
+    /// ended.
     turns: Vec<HeldTurn<'e>>,
 }
 
 pub(crate) struct ItemEffect {
     pub(crate) address: ItemAddress,
     pub(crate) change: ItemChange,
-    /// The new token, if the item is part of a document. The ETag of a whole row comes with the store's answer.
+    /// The new token if the item is a part of a document; `None` for a row, because the store returns the row's ETag.
     pub(crate) token: Option<ETag>,
 }
 
@@ -63,13 +64,13 @@ impl Group<'_> {
     }
 }
 
-/// Upper limit on the bytes that an operation takes in the request of a transaction.
+/// Upper limit on the size of an operation in the request of a transaction.
 pub(crate) fn bytes_of(operation: &TableOperation) -> usize {
     limits::OPERATION_OVERHEAD_BYTES + operation.entity().map_or(0, odata::encoded_len)
 }
 
-/// Groups the primary's operations with as many items of its partition as fit in one transaction. If parts of documents
-/// differ from what the plan expects, the inner `Err` has their addresses.
+/// Groups the primary's operations with as many items of its partition as fit in one transaction. The inner `Err` has
+/// the parts of documents that differ from what the plan expects.
 pub(crate) async fn group<'e>(
     scope: &Scope<'e>,
     own: Vec<TableOperation>,
@@ -91,15 +92,15 @@ pub(crate) async fn group<'e>(
             .push(*operation);
     }
     let shared: BTreeSet<&Site> = documents.keys().copied().collect();
-    // Turns are taken in the order of the sites, so that two runs that need the same turns cannot deadlock.
+    // Documents are locked in the order of their sites, so that two runs cannot deadlock.
     for operations in documents.into_values() {
         let lost = add_document(scope, &mut group, &operations).await?;
         if !lost.is_empty() {
             return Ok(Err(lost));
         }
     }
-    // A row of the plan can have the key of a document, for example after a view changed its kind. Such a row is
-    // written after the transaction, because a transaction accepts each key once.
+    // A row can have the same key as a document, for example after a view changed its kind. Such a row is written after
+    // the transaction, because a transaction accepts each key only once.
     let apart = |address: &ItemAddress| address.part.is_none() && !shared.contains(&address.site);
     for operation in items
         .into_iter()
@@ -119,8 +120,8 @@ pub(crate) async fn group<'e>(
     Ok(Ok(group))
 }
 
-/// Adds one write for all planned changes to the parts of a document. Returns the items that differ from what the plan
-/// expects.
+/// Adds a single write that makes all planned changes to a document. If some parts differ from what the plan expects,
+/// adds nothing and returns their addresses.
 async fn add_document<'e>(
     scope: &Scope<'e>,
     group: &mut Group<'e>,

@@ -10,16 +10,17 @@
 //!   recheck   later: look at items that an old request may bring back, and remove old tombstones
 //! ```
 //!
-//! The footprint is read before the primary. A footprint that is later written at the ETag that was read therefore
-//! never rests on an older state of the primary than the last pass has recorded. If the condition of a write fails, the
-//! pass observes again and looks at the items that it has written or dropped. If a pass is cancelled at any point, its
-//! unfinished changes stay marked in the footprint, and the next pass finishes them.
+//! The footprint is read before the primary, and is later written at the ETag that was read. If another pass closes in
+//! between, this write fails. A pass therefore never closes from an older state of the primary than the last closed
+//! pass. If the condition of a write fails, the pass observes again and looks at the items that it has written or
+//! dropped. If a pass is cancelled at any point, its unfinished changes stay marked in the footprint, and the next pass
+//! finishes them.
 //!
 //! Each step has its own file. `run` has the stack of open passes, their rounds and their stages. `footprint` has the
-//! record of a primary's items. The other modules have the values and requests of single steps.
+//! record of a primary's items. The other modules have the types and requests of single steps.
 //!
-//! The protocol may use `env` and `items`, but no job. The module `items` may use only these modules of the protocol:
-//! `scope`, `change`, `steps`, `footprint`, `actual`, `observed_item` and `unanswered`.
+//! The protocol may use the modules `env` and `items`, but not `jobs`. The module `items` may use only these modules of
+//! the protocol: `scope`, `change`, `steps`, `footprint`, `actual`, `observed_item` and `unanswered`.
 
 pub(crate) mod actual;
 mod announce;

@@ -19,7 +19,7 @@ use evenkeel_model::patterns::Ownership;
 use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
 
-/// Maximum age of a page with which a pass may begin: the length of one part of a walk.
+/// Maximum age of a page of a walk with which a pass may begin. One part of a walk takes this long.
 const MAX_PAGE_AGE: Duration = PART;
 
 pub(crate) struct Observation {
@@ -28,9 +28,9 @@ pub(crate) struct Observation {
     /// Time of the last write of the footprint, by the store's clock.
     pub(crate) written: Option<EdmDateTime>,
     pub(crate) observed: BTreeMap<ItemAddress, ObservedItem>,
-    /// Contents of the properties on other entities that were looked at.
+    /// Values of the properties that this pass read on other entities.
     pub(crate) property_values: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// Members of lists whose row has a count or measure that differs from the list itself.
+    /// List members whose row has a count or measure that does not match the list.
     pub(crate) behind: BTreeSet<ItemAddress>,
     pub(crate) primary: PrimaryRead,
     pub(crate) rows: Rows,
@@ -82,7 +82,7 @@ impl Observation {
         }
     }
 
-    /// Items that were not looked at. Only the footprint's seal shows that they belong to this primary.
+    /// Rows and blobs that were not looked at. Only the footprint's seal shows that they belong to this primary.
     fn unproven(&self) -> impl Iterator<Item = &ItemAddress> {
         self.footprint
             .sealed_items()
@@ -109,7 +109,7 @@ impl Observation {
     }
 
     /// Whether no primary ever existed at this key: the row is derived from one primary of its own table, and the key
-    /// has no footprint. The row of a list does not count, because a footprint of the list's key may be left over.
+    /// has no footprint. The row of a list does not count, because a list has many owners.
     pub(crate) fn is_derived_alone(&self) -> bool {
         self.etag.is_none()
             && matches!(&self.primary, PrimaryRead::Derived(row) if Owner::of(&row.entity).is_some())
@@ -169,7 +169,7 @@ async fn look(
         .filter(uncertain)
         .map(|(address, _)| address);
     let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&*touched).collect();
-    // Items of a view that this catalog does not know are not looked at.
+    // Only a worker with the newer catalog can look at items of a view that this catalog does not know.
     let generation = |address: &ItemAddress| {
         seen.footprint
             .items
@@ -201,12 +201,12 @@ async fn look(
     Ok(())
 }
 
-/// A primary and its footprint, as a walk has read them in a page. The footprints of a page were read before its
-/// primaries were requested.
+/// A primary and its footprint, from a page that a walk (a backfill or an audit) has read. The walk reads the
+/// footprints of a page before it requests the primaries.
 #[derive(Clone)]
 pub(crate) struct ReadAhead {
-    /// `None` if there is no footprint, or if the range query did not return it. If a footprint does exist, the
-    /// announcement's insert conflicts with it.
+    /// `None` if there is no footprint, or if the range query did not return it. In the second case the pass cannot
+    /// insert a footprint, and its next round reads the existing footprint.
     pub(crate) footprint: Option<Row>,
     pub(crate) row: Row,
     pub(crate) at: ReadTime,
@@ -227,16 +227,16 @@ impl ReadTime {
         }
     }
 
-    /// Whether a pass may still begin with the page. The pass must end within `job_timeout` after the page was read, as
-    /// if it had observed by itself. The page is also too old if the run has waited for other runs since the read,
-    /// because such waits do not count towards the timeout. Commands have no timeout at all.
+    /// Whether a pass may still begin with the page. A pass must end within `job_timeout` after its first read, which
+    /// is here the read of the page. Time for which the run waits for other runs does not count towards `job_timeout`,
+    /// so the page is too old after such a wait. Commands have no timeout, so the age is limited, too.
     fn holds(self, env: &Env) -> bool {
         env.clock.monotonic().saturating_sub(self.monotonic) <= MAX_PAGE_AGE
             && waited() == self.waited
     }
 }
 
-/// Returns the observation that a page yields, or `None` if the pass must observe by itself.
+/// Returns an observation that begins with a page, or `None` if the pass must observe by itself.
 ///
 /// The items are looked at after the primary was read. Each of these items must therefore be at the version that the
 /// footprint listed before, which shows that the item did not change in between. Any other version may have been

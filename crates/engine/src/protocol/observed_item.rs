@@ -1,4 +1,4 @@
-//! What a look found at an item's address, and how that relates to the primary.
+//! What a pass found at the address of an item, and whether it belongs to the primary.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ impl ObservedItem {
     }
 }
 
-/// Whether a pending takeover can be forgotten, either because no late request can complete it any more, or because its
+/// Whether the footprint has a pending takeover that can be removed: no late request can complete it any more, or the
 /// former holder has lost the key and gets a sync.
 pub(crate) fn has_forgettable(
     footprint: &Footprint,
@@ -85,8 +85,8 @@ pub(crate) fn of_blob(primary: &Primary, blob: Option<BlobProperties>) -> Observ
         return ObservedItem::Absent;
     };
     match Owner::of_blob(&blob.metadata) {
-        // The view is not compared, because the blob's name determines the rest. A renamed view therefore finds its
-        // values again.
+        // The view is not compared, so that a renamed view finds its values again. The blob's name already identifies
+        // the value among those of its primary.
         Some(owner) if owner.primary == *primary => ObservedItem::Owned(blob.etag),
         owner => ObservedItem::Foreign {
             etag: Some(blob.etag),
@@ -97,7 +97,7 @@ pub(crate) fn of_blob(primary: &Primary, blob: Option<BlobProperties>) -> Observ
 }
 
 /// How a part of a document relates to the primary. Members and properties name the primary to which they belong.
-/// `owner` and `list` are those of the whole document, if it has them.
+/// `owner` and `list` are those of the document that contains the part, if it has them.
 pub(crate) fn of_part(
     address: &ItemAddress,
     primary: &Primary,

@@ -15,13 +15,14 @@ pub(crate) struct Outbox {
     /// Ranges that need a carry, each with the mark that the carry removes.
     pub(crate) carries: Vec<(OverlayRange, Option<CarryMark>)>,
     pub(crate) rechecks: Vec<RecheckRequest>,
-    /// Contenders of keys that are free now.
+    /// Contenders for keys that are free now.
     pub(crate) syncs: BTreeSet<Primary>,
     pub(crate) taken_keys: Option<String>,
 }
 
 impl Outbox {
-    /// Queues carries, rechecks and syncs, in this order. A recheck is not queued if a recheck in `queued` suffices.
+    /// Queues carries, rechecks and syncs, in this order. A recheck is skipped if an earlier recheck in `queued`
+    /// suffices.
     pub(crate) async fn send(
         self,
         scope: &Scope<'_>,

@@ -27,9 +27,9 @@ pub(crate) enum Decision {
     Do(Box<Plan>),
 }
 
-/// Decides what a pass does. Looks that were requested before (`requested`) are not requested again. Otherwise the
-/// rounds would never end, because items of a newer catalog are never looked at. The announcement has a new mark for
-/// each range that needs a carry.
+/// Decides what a pass does. An item that an earlier round asked to look at (`requested`) is not asked for again.
+/// Otherwise the rounds would never end, because items of a newer catalog are never looked at. The announcement has a
+/// new mark for each range that needs a carry.
 pub(crate) fn decide(
     input: &PlanInput<'_>,
     requested: &BTreeSet<ItemAddress>,
@@ -62,8 +62,8 @@ fn items_to_look_at(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<ItemAddress>
         .sealed_items()
         .map(|(address, _)| address.clone())
         .filter(|address| input.footprint.unproven && !input.observed.contains_key(address));
-    // An old item of this same primary, under another view or of another kind, holds a wanted key. This pass drops the
-    // old item if the footprint lists it. Otherwise the pass must look at it first.
+    // The holder of a wanted key can be an old item of this same primary, under another view or of another kind. This
+    // pass drops the old item if the footprint lists it. Otherwise the pass must look at it first.
     let own = plan.taken.iter().filter_map(|taken| {
         let owner = taken.owner.as_ref()?;
         let own = taken.address.obstacle(&owner.view);
@@ -100,7 +100,7 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
         .writes
         .iter()
         .any(|write| write.is_announced() || !actual.own.contains_key(&write.address));
-    // The announcement marks a range before the carry of the range is queued.
+    // If range overlays change, the announcement marks their ranges before the carries are queued.
     let tells = plan
         .changed()
         .any(|address| overlay_range(address).is_some());
@@ -140,8 +140,8 @@ fn write_wanted(actual: &Actual<'_>, plan: &mut Plan, same_state: bool) {
             {
                 plan.waiting.push(address.clone());
             }
-            // The entity for these properties did not exist at the last close. Nothing is announced before the entity
-            // exists.
+            // At the last close, the entity for these properties did not exist. The properties are not announced until
+            // the entity exists.
             ObservedItem::Absent
                 if actual.has_waiting_properties()
                     && item.content.is_on_foreign_entity()
@@ -224,8 +224,7 @@ fn drop_unwanted(actual: &Actual<'_>, plan: &mut Plan) {
                 ) if listed => {
                     plan.forget.push(address.clone());
                 }
-                // The item was not looked at, or is a document that an old write may still change. Its entry stays as
-                // it is.
+                // If the item was not looked at, or an old write may still change it, its entry stays as it is.
                 Some(
                     ObservedItem::Absent
                     | ObservedItem::NoParent
@@ -237,8 +236,8 @@ fn drop_unwanted(actual: &Actual<'_>, plan: &mut Plan) {
             }
         } else if !address.site.is_conditional() {
             // A document of a sink has no ETag. If another item is written at the same key, that write replaces the
-            // document. Otherwise the document is deleted without a condition, even if a look found nothing, because an
-            // old write may have arrived since.
+            // document. Otherwise the document is deleted without a condition, even if it was not found, because an old
+            // write may have arrived since.
             if !desired.keys().any(|other| place(other) == place(address)) {
                 plan.drops.push((
                     address.clone(),

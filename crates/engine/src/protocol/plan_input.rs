@@ -40,7 +40,7 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) observed: &'a BTreeMap<ItemAddress, ObservedItem>,
     /// Values of the properties that this run read on other entities.
     pub(crate) property_values: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// Members whose list has a row with another count or measure than the list itself.
+    /// List members whose row has a count or measure that does not match the list.
     pub(crate) behind: &'a BTreeSet<ItemAddress>,
     pub(crate) state: Presence,
     pub(crate) desired: &'a BTreeMap<ItemAddress, Item>,
@@ -48,8 +48,8 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) supplied: &'a BTreeMap<ItemAddress, Supply>,
     /// Blobs that the primary points to, regardless of its present views.
     pub(crate) referred: &'a BTreeSet<Site>,
-    /// Views that cannot derive their items from this state of the primary. Their present items are neither changed nor
-    /// removed from the footprint.
+    /// Views that cannot derive their items from this state of the primary. Their items are neither written nor
+    /// dropped.
     pub(crate) underived: &'a BTreeMap<ViewName, Box<DeriveError>>,
     /// Whether an old write may still arrive: the footprint had another pass's open announcement, or an insert of an
     /// item or a write of the primary is unanswered in this run.
@@ -57,8 +57,8 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) now: Timestamp,
     pub(crate) taint_for: SignedDuration,
     pub(crate) writes: bool,
-    /// A view derives the row within its own table, and the row's key has no footprint, so no primary was ever stored
-    /// there.
+    /// Whether a view of the same table derives the row, and the row's key has no footprint. No primary was ever stored
+    /// at such a key.
     pub(crate) is_derived_alone: bool,
     /// Large values that the stored primary already points to, if the run is about to write it.
     pub(crate) pointed_to: BTreeSet<Site>,

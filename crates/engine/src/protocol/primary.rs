@@ -74,7 +74,7 @@ pub(crate) async fn read_primary(
     })
 }
 
-/// Refuses a key that only a further row of a wide entity can have.
+/// Refuses a key that is reserved for the second and later rows of a wide entity.
 pub(crate) fn check_key(env: &Env, source: &TableRef, key: &EntityKey) -> Result<(), Failure> {
     if env.catalog.wide.contains(source) {
         wide::check_first(&key.rk)
@@ -107,8 +107,8 @@ fn planned(
 ) -> Result<Vec<TableOperation>, Failure> {
     let step = || format!("writing the primary {}", scope.primary);
     if scope.document.is_some() {
-        // The primary is an archived document. A document can hold any entity that a row can, and is not part of a
-        // transaction.
+        // The primary is an archived entity, stored as a document in a blob or file. It needs no table operation, and
+        // every entity that fits into a row fits into a document.
         return Ok(Vec::new());
     }
     let plain = change.operation();

@@ -17,9 +17,9 @@ use evenkeel_model::job::{BATCH_KEYS, ItemReads, Packer, Primary};
 use evenkeel_model::{ItemAddress, QueueName, body, limits};
 use evenkeel_storage::{QueueStore, Ttl};
 
-/// Maximum time between the queueing of a recheck and the write of its tombstone. The close follows the queueing,
-/// possibly one round later, and another service's clock gives the time of the close. So every recheck is due this much
-/// later than `recheck_after`.
+/// Maximum time between the queueing of a recheck and the write of the tombstone that the recheck removes. That write
+/// may be a round later, and another service's clock gives its time. Every recheck is therefore due this much later
+/// than `recheck_after`.
 pub(crate) const SERVED_MARGIN: Duration = Duration::from_secs(90);
 /// Time during which a queued recheck also serves later rounds of the same run.
 const RECHECK_REUSE: Duration = Duration::from_secs(30);
@@ -43,8 +43,8 @@ pub(crate) fn tombstone_stays(recheck_after: Duration) -> Duration {
     delay_of(recheck_after, 1) + SERVED_MARGIN
 }
 
-/// The delay of a recheck of spared values. The recheck becomes visible after the taint has ended, because an earlier
-/// recheck would spare the values again and leave them to a recheck with twice the delay.
+/// The delay of a recheck of spared values (`Plan::spared`). The recheck becomes visible after the taint has ended,
+/// because an earlier recheck would spare the values again and leave them to a recheck with twice the delay.
 fn delay_of_spared(recheck_after: Duration, taint: Duration) -> Duration {
     let delay = delay_of(recheck_after, 0).max(taint + SERVED_MARGIN);
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
@@ -170,7 +170,7 @@ pub(crate) async fn queue_syncs(
     reads: ItemReads,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
-    // A job on a recheck queue is about one primary.
+    // A message on a recheck queue has at most one `sync`.
     let most = if delivery.sync_queue == delivery.recheck_queue {
         1
     } else {
@@ -225,8 +225,8 @@ fn recheck_queues<'e>(
         .map_err(|error| permanent("finding the account of the recheck queue", error))
 }
 
-/// Queues rechecks that become visible after `recheck_after` and the margin for the close. Each consecutive recheck
-/// doubles the delay. `taken_keys` is the digest of the taken keys for which the run fails.
+/// Queues rechecks that become visible after `recheck_after` and `SERVED_MARGIN`. Each consecutive recheck doubles the
+/// delay. `taken_keys` is the digest of the taken keys for which the run fails.
 pub(crate) async fn queue_recheck(
     scope: &Scope<'_>,
     items: &[ItemAddress],
@@ -261,7 +261,8 @@ pub(crate) async fn queue_recheck(
     Ok(())
 }
 
-/// Queues a recheck without listed items, if a late write of the primary would leave anything out of step.
+/// Queues a recheck without listed items. A primary without views and range overlays needs none, because a late write
+/// of it leaves nothing out of step.
 pub(crate) async fn queue_whole_recheck(
     scope: &Scope<'_>,
     taken_keys: Option<&str>,
@@ -273,7 +274,7 @@ pub(crate) async fn queue_whole_recheck(
     }
 }
 
-/// Splits items into the lists of single recheck messages. Without items, there is one message with an empty list.
+/// Splits items so that each list fits into one recheck message. Without items, there is one empty list.
 fn messages(items: &[ItemAddress]) -> Vec<Vec<ItemAddress>> {
     let mut messages: Vec<Vec<ItemAddress>> = vec![Vec::new()];
     let mut room = RECHECK_ITEMS_BYTES;
@@ -385,7 +386,7 @@ mod tests {
         assert_eq!(
             (messages(1).len(), &messages(1)[1]),
             (4, &(primary("Staff", "p", "2"), one)),
-            "for workers that read no lists"
+            "one sync per message on a recheck queue"
         );
         assert!(sync_messages(&BTreeSet::new(), ItemReads::Uncertain, 1).is_empty());
     }
@@ -446,7 +447,7 @@ mod tests {
                     message.len()
                 );
             }
-            assert_eq!(messages.concat(), items, "nothing is left out");
+            assert_eq!(messages.concat(), items, "each item is in one message");
         }
     }
 }

@@ -4,8 +4,8 @@
 //! - it wrote a document of a sink, which an old write may still overwrite;
 //! - another pass or an unanswered write disturbed it, so that an old write of the primary may still arrive;
 //! - a write of its footprint got no answer, and the pass writes nothing after it;
-//! - the primary is gone: its empty footprint (a tombstone) stays until no pass can still hold the old state, and a
-//!   recheck removes it.
+//! - the primary is gone: its empty footprint (a tombstone) stays until no running pass can have read the old state.
+//!   Then a recheck removes it.
 //!
 //! A job also queues a recheck if its message was delivered before and the job may have written nothing, or if the job
 //! is given up (`jobs::queue_rechecks_of`). Some jobs queue one because an earlier delivery may still write
@@ -93,8 +93,8 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
                 Some(_) => {}
             }
         }
-        // A run that has created an item goes on, because the faster pass may have looked before the insert. Any other
-        // run gives way, because otherwise the faster pass's own write would fail.
+        // If a faster pass has overtaken this run, the run ends early, so that the faster pass's write does not fail.
+        // If this run has created an item, it goes on, because the faster pass may have looked before the insert.
         if reconciler.closes(&seen).await?
             || (reconciler.gives_way() && !reconciler.summary().has_created())
         {
@@ -104,7 +104,7 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
 }
 
 /// Whether a tombstone was last written before this recheck was queued, or at most `SERVED_MARGIN` later. The tombstone
-/// is then `recheck_after` old by the services' own clocks.
+/// is then at least `recheck_after` old by the clocks of the services.
 fn has_served(scope: &Scope<'_>, seen: &Observation) -> bool {
     let (Some(delivery), Some(written)) = (scope.delivery, seen.written) else {
         return false;

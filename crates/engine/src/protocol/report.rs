@@ -24,8 +24,8 @@ pub struct PlanReport {
     pub delete: Vec<ItemAddress>,
     pub forget: Vec<ItemAddress>,
     pub taken: Vec<TakenItem>,
-    /// Wanted properties whose entities do not exist; a sync sets them once the entities exist. Also missing blobs to
-    /// which the primary points; a `put` of the value restores them.
+    /// Wanted properties whose entities do not exist, and missing blobs to which the primary points. A sync sets the
+    /// properties once the entities exist. A `put` of the value restores a blob.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<ItemAddress>,
     /// Views that cannot derive their items from the primary. Their items stay as they are.

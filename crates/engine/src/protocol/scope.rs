@@ -39,8 +39,8 @@ pub(crate) struct PassOptions<'e> {
     pub(crate) chained: u32,
     pub(crate) document: Option<ArchiveDocument<'e>>,
     pub(crate) nested: bool,
-    /// The primary and its footprint, as a walk has read them in a page. The first round begins with them if they are
-    /// still valid.
+    /// The primary and its footprint, from a page that a walk (a backfill or an audit) has read. The first round begins
+    /// with them if they are still valid.
     pub(crate) ahead: Option<ReadAhead>,
 }
 
@@ -70,8 +70,8 @@ pub(crate) struct Desired {
 const MAX_REASONS: usize = 6;
 const MAX_REASONS_BYTES: usize = 900;
 
-/// Why items are out of step. A long reason is cut in the middle: its beginning names the view, and its end has the
-/// cause.
+/// Why items are out of step. A long reason is cut in the middle, because its beginning names the view and its end has
+/// the cause.
 #[derive(Debug, thiserror::Error)]
 pub(crate) struct Reasons(pub(crate) Vec<String>);
 
@@ -96,7 +96,7 @@ impl std::fmt::Display for Reasons {
 
 impl Desired {
     pub(crate) fn failure(&self, primary: &Primary) -> Failure {
-        let step = format!("deriving the items of {primary}; all others are in step");
+        let step = format!("deriving the items of {primary}; all other items are in step");
         permanent(step, Reasons(self.reasons())).of_views(self.underived.keys().cloned())
     }
 
@@ -201,7 +201,8 @@ impl<'e> Scope<'e> {
         })
     }
 
-    /// Sites of an entity's own blobs and files, if the entity points to them.
+    /// Sites of the blobs and files with large values to which an entity points. Values of other entities are not
+    /// included.
     pub(crate) fn sites(&self, entity: &Entity) -> Vec<Site> {
         let dir = self.document.as_ref().and_then(ArchiveDocument::dir);
         let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
@@ -246,8 +247,7 @@ impl<'e> Scope<'e> {
         self.is_own_partition(address) || address.site.row().is_none()
     }
 
-    /// If an item is a row of a table that is itself the source of views, the item is also a primary. Returns this
-    /// primary.
+    /// The item as a primary, if it is a row of a table that is itself the source of views.
     pub(crate) fn derived_primary(&self, address: &ItemAddress) -> Option<Primary> {
         let (table, key) = address.site.row()?;
         let target = TableRef {
@@ -296,12 +296,13 @@ impl<'e> Scope<'e> {
         Ok(Some((self.without_foreign_items(footprint), row)))
     }
 
-    /// Removes items that cannot belong to this primary, because another program has listed them, or because their
-    /// archive is no longer declared. These items are neither looked at nor dropped.
+    /// Removes items that cannot belong to this primary, so that they are neither looked at nor dropped. Another
+    /// program may have listed them, or their archive is no longer declared.
     pub(crate) fn without_foreign_items(&self, mut footprint: Footprint) -> Footprint {
         let mut foreign = Vec::new();
         footprint.items.retain(|address, entry| {
-            // Only the newer catalog knows whose items these are.
+            // If a newer catalog has the item's view, only that catalog shows whether the item can belong to this
+            // primary.
             let kept = self.status(address, entry.generation) == ViewStatus::Newer
                 || self.claims(address) != Ownership::Foreign;
             if !kept {

@@ -1,4 +1,4 @@
-//! When a request was sent.
+//! The time at which a request was sent, and deadlines that count from it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use evenkeel_storage::{Clock, Deadline};
 
-/// The time at which a request was sent, by the wall clock and by the monotonic clock.
+/// The wall-clock time, and the monotonic time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SentAt(Timestamp, Duration);
 
@@ -20,8 +20,8 @@ impl SentAt {
         Deadline::after(wall, steady, within)
     }
 
-    /// Time since the request was sent, by the clock that shows more. The monotonic clock may stop while the machine is
-    /// suspended.
+    /// Time since the request was sent. The longer of the two clocks' times counts, because the monotonic clock may
+    /// stop while the machine is suspended.
     pub(crate) fn elapsed(self, clock: &dyn Clock) -> Duration {
         let Self(wall, steady) = self;
         let by_wall = Duration::try_from(clock.now().duration_since(wall)).unwrap_or_default();

@@ -19,19 +19,19 @@ pub(crate) struct Plan {
     pub(crate) writes: Vec<Write>,
     pub(crate) drops: Vec<(ItemAddress, ETag)>,
     pub(crate) forget: Vec<ItemAddress>,
-    /// Large values that are not dropped, because another run may be about to write a primary that points to them. They
-    /// are removed from the footprint and rechecked later.
+    /// Large values that are not dropped, because another run may be about to write the primary with pointers to them.
+    /// The values are removed from the footprint and rechecked later.
     pub(crate) spared: Vec<ItemAddress>,
     /// Items that stay as they were found, at this ETag or token, because their view cannot derive them.
     pub(crate) kept: Vec<(ItemAddress, ETag)>,
-    /// Properties on other entities that this pass did not look at. They should stay as the footprint lists them, or
-    /// keep waiting for their entities.
+    /// Properties on other entities that the plan leaves as they are, although this pass did not look at them. The pass
+    /// looks at them before it writes items (`items::confirm`).
     pub(crate) unseen: Vec<ItemAddress>,
     pub(crate) taken: Vec<KeyConflict>,
     /// Wanted properties whose entities do not exist, and missing large values that this run does not upload.
     pub(crate) waiting: Vec<ItemAddress>,
-    /// Whether new items are left to the next round, because the footprint has no room for them and for the items that
-    /// this round drops.
+    /// Whether new items are left to the next round, because the footprint cannot list both the new items and the items
+    /// that this round drops.
     pub(crate) deferred: bool,
 }
 
@@ -102,8 +102,8 @@ impl Plan {
         }
     }
 
-    /// Large values to which the primary would begin to point, although no look has seen them and this run does not
-    /// upload them. Pointers that dangled before are not included.
+    /// Large values to which the primary would begin to point, although this run neither found nor uploads them. Values
+    /// to which the stored primary points already are not included.
     pub(crate) fn dangling(
         &self,
         pointed_to: &BTreeSet<Site>,
@@ -143,14 +143,15 @@ impl Write {
         }
     }
 
-    /// Whether the write creates the item, by an insert or in place of another primary's or view's item. A pass that
-    /// looked before the write did not see the item, so it does not drop the item.
+    /// Whether the write creates the item, by an insert or in place of another primary's or view's item. Another pass
+    /// that looked before the write did not find the item, so it does not drop the item.
     pub(crate) const fn creates(&self) -> bool {
         self.over.is_none() || self.evicts.is_some() || self.replaces.is_some()
     }
 
-    /// Whether the write must be announced: it creates an item, writes an item without an ETag or token, or sets
-    /// properties on another entity. Such properties are not written again while they are equal.
+    /// Whether the write must be announced: it creates an item, writes a document of a sink, or sets properties on
+    /// another entity. A later pass does not write such properties again if they seem unchanged, so the announcement
+    /// must mark them.
     pub(crate) fn is_announced(&self) -> bool {
         self.creates() || !self.address.site.is_conditional() || self.content.is_on_foreign_entity()
     }

@@ -1,5 +1,5 @@
-//! The requests of one run that got no answer, so that they may have been executed or may still arrive, and the
-//! rechecks that the run has queued.
+//! The requests of one run that got no answer, and the rechecks that the run has queued. A request without an answer
+//! may have been executed, or may still arrive.
 
 use crate::env::Env;
 use crate::protocol::footprint::Footprint;
@@ -17,8 +17,7 @@ use evenkeel_storage::Deadline;
 pub(crate) struct UnansweredWrites {
     /// An insert of an item, or a write of the primary, got no answer and may still arrive.
     unanswered: bool,
-    /// A write of the footprint got no answer. The write may still arrive as long as the footprint is at the ETag of
-    /// the write's condition.
+    /// A write of the footprint got no answer. The write may still arrive until the footprint's ETag changes.
     footprint_pending: bool,
     /// Another pass has written the footprint since this run read it.
     overtaken: bool,
@@ -26,8 +25,7 @@ pub(crate) struct UnansweredWrites {
     /// announcement, so this flag records that the other pass was interrupted or is still at work.
     disturbed: bool,
     may_have_written: bool,
-    /// A further row of a wide primary could not be inserted, because its key belongs to a row that the primary's first
-    /// row does not list.
+    /// Rows may exist that the first row of a wide primary does not list. Such rows may be in the way of new rows.
     unlisted_rows: bool,
     announced: Option<ETag>,
     announced_at: Option<SentAt>,
@@ -36,16 +34,16 @@ pub(crate) struct UnansweredWrites {
 }
 
 impl UnansweredWrites {
-    /// Records that an insert of an item got no answer. The insert may still arrive at any time. If it replaces an
-    /// item, it may arrive as long as that item is at the ETag of the insert's condition.
+    /// Records that the request which creates an item got no answer. An insert may still arrive at any time. A write
+    /// over another owner's item may arrive until that item's ETag changes.
     pub(crate) const fn item_unanswered(&mut self) {
         self.unanswered = true;
     }
 
-    /// Records that a write of the primary got no answer. An insert may still arrive at any time. Any other write may
-    /// arrive as long as the primary is at the ETag of the write's condition. When the write arrives, there may be no
-    /// run that derives the primary's items. The write may also arrive after a pass has looked at items and before it
-    /// reads the primary. The looks then miss the items that the write inserts.
+    /// Records that a write of the primary got no answer. An insert may still arrive at any time, any other write until
+    /// the primary's ETag changes. When the write arrives, there may be no run that derives the primary's items. The
+    /// write may also arrive after a pass has looked at items and before the pass reads the primary. The pass then does
+    /// not see the items that the write inserts.
     pub(crate) const fn primary_unanswered(&mut self) {
         self.may_have_written = true;
         self.unanswered = true;
@@ -59,7 +57,7 @@ impl UnansweredWrites {
         self.unlisted_rows = true;
     }
 
-    /// Records that rows which the primary's first row does not list may be left over. Later reads look for such rows.
+    /// Records that rows may be left over which the primary's first row does not list. Later reads include such rows.
     pub(crate) const fn rows_may_be_left(&mut self) {
         self.unlisted_rows = true;
     }
@@ -112,21 +110,21 @@ impl UnansweredWrites {
         seen.footprint.is_changing() && !own
     }
 
-    /// Whether a settled footprint needs a recheck nevertheless: an unanswered write of the footprint may still arrive,
-    /// and this run writes nothing after it.
+    /// Whether even a settled footprint needs a recheck, because an unanswered write of the footprint may still arrive
+    /// and overwrite it.
     pub(crate) const fn rechecks_the_settled(&self) -> bool {
         self.footprint_pending
     }
 
-    /// Whether a primary without views needs a recheck: an unanswered write of the primary may still arrive, and what
-    /// it writes does not include the range overlays.
+    /// Whether a primary without views needs a recheck, because an unanswered write of the primary may still arrive and
+    /// does not include the range overlays.
     pub(crate) const fn rechecks_the_primary(&self) -> bool {
         self.unanswered
     }
 
-    /// Whether a run of a recheck may end early, because another pass has overtaken it. The rest is left to that pass
-    /// and to the recheck that this run has queued. By then this run has looked at its items and announced all changes
-    /// to them, and the other pass has read the announcement. So a recheck leads to at most one more recheck, even if
+    /// Whether a run of a recheck may end early, because another pass has overtaken it. The other pass and the recheck
+    /// that this run has queued do the rest. This run has announced all changes to its items before it queued the
+    /// recheck, and the other pass has read this announcement. So a recheck leads to at most one more recheck, even if
     /// many workers race for the same primary.
     pub(crate) const fn gives_way(&self) -> bool {
         self.overtaken && !self.footprint_pending && self.rechecks.are_queued()
@@ -140,15 +138,15 @@ impl UnansweredWrites {
         self.unlisted_rows
     }
 
-    /// Time until which an unconditional write may be sent. A write that is sent by then arrives, or is lost, before
-    /// the recheck of this run's announcement.
+    /// Time until which an unconditional write may be sent. A write that is sent by then arrives before the recheck of
+    /// this run's announcement, or never.
     pub(crate) fn deadline(&self, env: &Env) -> Option<Deadline> {
         self.announced_at
             .map(|sent| sent.deadline(env.may_write_for()))
     }
 
-    /// Whether an unconditional write that is sent now arrives, or is lost, before the recheck of this run's
-    /// announcement. If not, for example because the worker was suspended for long, the run announces again.
+    /// Whether an unconditional write may still be sent (see [`Self::deadline`]). If not, for example because the
+    /// worker was suspended for long, the run announces again.
     pub(crate) fn is_in_time(&self, env: &Env) -> bool {
         self.deadline(env)
             .is_some_and(|deadline| !deadline.is_over(env.clock.as_ref()))

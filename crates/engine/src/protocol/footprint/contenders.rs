@@ -1,10 +1,10 @@
-//! Contenders: primaries that derive an item whose key another primary holds.
+//! Contenders: primaries that want a key which another primary holds.
 //!
-//! A contender is listed in the footprint of the primary that holds the key, or that may get the key by a late
-//! takeover. A pass that removes an item from that footprint writes the footprint at the ETag that was read. The pass
-//! therefore sees each contender that was added while the item was listed. A contender that comes later finds the item
-//! unlisted and looks at the key again. A forged list does no harm, because a pass only looks at the items in the list
-//! and queues syncs of the contenders.
+//! A contender is listed in the footprint of the primary that holds the key, or whose takeover of the key may still
+//! arrive. A pass that removes an item from that footprint writes the footprint at the ETag that was read. The pass
+//! therefore sees each contender that was added while the item was listed. A contender that comes later does not find
+//! the item in the footprint, and looks at the key again. A forged list does no harm, because a pass only looks at the
+//! items in the list and queues syncs of the contenders.
 
 use serde::{Deserialize, Serialize};
 
@@ -70,12 +70,12 @@ impl Contenders {
     }
 
     pub fn text(&self) -> String {
-        // Strings always serialise.
+        // The fallback is unreachable, because names and keys always serialise.
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
-    /// Reads a property's text. A text that is not a list of contenders yields none. Syncs of contenders are then
-    /// missing, but the footprint stays readable.
+    /// Reads a property's text. If the text is not a list of contenders, returns an empty list, so that the footprint
+    /// stays readable. Its contenders then get no sync.
     pub fn read(text: &str) -> Self {
         let mut contenders = Self::default();
         for Contender { item, primary } in

@@ -12,8 +12,8 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{ETag, ItemAddress};
 
-/// Announces a plan in the footprint. If the footprint cannot hold the new items together with the items that this
-/// round drops, the new items are left to the next round.
+/// Adds an announcement to a plan. If a footprint cannot list both the new items and the items that the plan drops, the
+/// new items are left to the next round.
 pub(crate) fn announce(input: &PlanInput<'_>, plan: &mut Plan) {
     let whole = announcement(input, plan);
     plan.announce = Some(
@@ -26,7 +26,7 @@ pub(crate) fn announce(input: &PlanInput<'_>, plan: &mut Plan) {
     );
 }
 
-/// Leaves new items to the next round, because the dropped items have made room by then. Large values cannot wait,
+/// Leaves new items to the next round, when the footprint no longer lists the dropped items. Large values cannot wait,
 /// because they must exist before the primary points to them.
 fn defer(input: &PlanInput<'_>, plan: &mut Plan) {
     let listed = &input.footprint.items;
@@ -56,12 +56,12 @@ fn fits_afterwards(announced: &Footprint, plan: &Plan) -> bool {
     remaining.fits().is_ok()
 }
 
-/// The footprint to write before any item is touched: it lists everything that may come to exist, and marks every item
-/// that is about to be created or dropped.
+/// Returns the footprint to write before any item is touched. It lists every item that may exist afterwards, and marks
+/// every item that is about to be created or dropped.
 fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
     let mut footprint = input.footprint.clone();
-    // This pass changes items, and rows that are derived from these items change as well. The footprint is settled once
-    // the pass has closed, but not if the pass stops half-way.
+    // The items, and rows that are derived from them, may be out of step until this pass has closed. If the pass stops
+    // half-way, readers must not find the footprint settled.
     footprint.settled = Settled::Never;
     for write in &plan.writes {
         let entry = footprint
@@ -108,8 +108,8 @@ fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
         entry.etag = Some(etag.clone());
         entry.changing = true;
     }
-    // No pass lists another owner's item at that item's present version, so another program wrote such an entry. The
-    // entry is marked as changing. If it were sealed as it was read, a pass would trust it after an interruption.
+    // A worker never lists another owner's item at its present version, so another program wrote such an entry. The
+    // entry is marked, because the announcement is sealed and the next pass would trust an unmarked entry.
     for (address, entry) in &mut footprint.items {
         entry.changing |= input
             .observed
@@ -141,8 +141,8 @@ pub(crate) struct Close {
 }
 
 impl Close {
-    /// Leaves items that are primaries themselves to the next pass, which syncs them. Each item gets generation 0,
-    /// because a pass writes items of generation 0 again in any state.
+    /// Leaves items whose passes failed (`FollowerOutcome::failed`) to the next pass. Their entries get generation 0,
+    /// because a pass always writes such items again, and then starts passes over them.
     pub(crate) fn leave_to_next_pass(&mut self, items: Vec<ItemAddress>) {
         for address in items {
             self.footprint.settled = Settled::Never;
@@ -158,8 +158,8 @@ impl Close {
         }
     }
 
-    /// Whether the stored footprint already equals this footprint, because nothing was announced and properties still
-    /// wait for an entity that does not exist. An earlier write of the footprint may still be under way.
+    /// Whether the footprint that was read equals the one to write: nothing was announced, and properties still wait
+    /// for an entity that does not exist. The caller checks that no earlier write of the footprint is unanswered.
     pub(crate) fn is_stored(&self, input: &PlanInput<'_>, plan: &Plan) -> bool {
         plan.announce.is_none()
             && self.footprint == *input.footprint
@@ -167,8 +167,8 @@ impl Close {
     }
 }
 
-/// The footprint to write if a run ends while it works on these items. Their entries may be out of date, so they are
-/// marked as changing.
+/// The footprint to write if a run gives up after it has touched these items. Their entries may be out of date, so they
+/// are marked as changing.
 pub(crate) fn marked_as_changing(
     catalog: &Catalog,
     mut footprint: Footprint,
@@ -190,8 +190,8 @@ pub(crate) fn marked_as_changing(
     footprint
 }
 
-/// Decides the end of a pass after its plan was carried out. `written` has the new ETag of every write. If primaries
-/// are left to sync (`all_followed` is false), the footprint is not a tombstone.
+/// Returns the footprint and the rechecks with which a pass ends after its plan was carried out. `written` has the new
+/// ETag of every write. If a pass over a follower failed (`all_followed` is false), the footprint is not a tombstone.
 pub(crate) fn close(
     input: &PlanInput<'_>,
     plan: &Plan,
@@ -213,7 +213,7 @@ pub(crate) fn close(
     }
     for (address, etag) in &plan.kept {
         let generation = match footprint.items.get(address) {
-            // An announced change of the item may still arrive. The item gets generation 0, so the next pass that
+            // An announced change of the item may still arrive. The item gets generation 0, so that the next pass that
             // derives the item writes it again.
             Some(entry) if entry.changing => 0,
             Some(entry) => entry.generation,
@@ -241,16 +241,16 @@ pub(crate) fn close(
         }
     }
     if !input.is_closed() {
-        // This pass wrote nothing for views that only another catalog knows. Their items get generation 0, so the next
-        // pass with that catalog writes them.
+        // This pass wrote nothing for views that only another catalog knows. Their items get generation 0, so that the
+        // next pass with that catalog writes them.
         let unknown = footprint.items.iter_mut().filter(|(address, entry)| {
             !address.is_value() && is_unknown(input.catalog, address, entry)
         });
         unknown.for_each(|(_, entry)| entry.generation = 0);
     }
     footprint.settled = match &input.state {
-        // A key has another holder, a view cannot derive its items, or items are left to the next round. The next sync
-        // of this state must therefore try again.
+        // The next sync must try again if items are left to the next round, a key has another holder, or a view cannot
+        // derive its items.
         _ if plan.deferred || !plan.taken.is_empty() || !input.underived.is_empty() => {
             Settled::Never
         }
@@ -268,7 +268,8 @@ pub(crate) fn close(
     if !footprint.is_tainted(input.now) {
         footprint.tainted_until = None;
     }
-    // As long as the former holder has the key of an item, an old takeover of that key may still arrive.
+    // A contender is removed together with its item. A contender that still has the key is a former holder, and stays
+    // listed while an old takeover of the key may still arrive.
     let Footprint {
         items,
         contenders,
@@ -295,9 +296,9 @@ pub(crate) fn close(
     }
 }
 
-/// The rechecks that a close queues. A tombstone needs a recheck that removes it. A disturbed pass needs a recheck even
-/// if it has no items to look at: the other pass may have been about to write the primary, and that write may still
-/// arrive long after its job has ended.
+/// The rechecks that a close queues. A tombstone needs a recheck that removes it. A disturbed pass
+/// (`PlanInput::disturbed`) needs a recheck even if it has no items to look at, because an old write of the primary may
+/// still arrive when no job is left to derive the items.
 fn rechecks(
     input: &PlanInput<'_>,
     plan: &Plan,
@@ -312,15 +313,15 @@ fn rechecks(
     };
     items.retain(|address| address.site.is_conditional());
     if plan.disturbed {
-        // An old write of a document may arrive after a newer write, or after the document was dropped. The other
-        // writer announced its write, so the document is among the items that this pass changed.
+        // An old write of a sink's document may arrive after a newer write, or after the document was dropped. Every
+        // such write was announced, so the document is among the items that this pass changed.
         items.extend(
             plan.changed()
                 .filter(|address| !address.site.is_conditional())
                 .cloned(),
         );
-        // Another pass may have been about to move a list from its row to a blob. Its write of the blob may arrive when
-        // no pass moves the list any more.
+        // Another pass may have been about to move a list from its row to a blob. Its write of the blob may arrive
+        // after this pass has ended.
         let moved = input
             .observed
             .keys()

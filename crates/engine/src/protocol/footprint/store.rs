@@ -9,7 +9,7 @@ use evenkeel_model::ETag;
 use evenkeel_storage::{ErrorClass, IfMatch, TableOperation};
 
 /// Writes the footprint over the version with the ETag `over`, or inserts it if `over` is `None`. Returns the new ETag,
-/// or `None` if the condition failed or may have failed.
+/// or `None` if the condition failed or the write got no answer.
 pub(crate) async fn write(
     scope: &Scope<'_>,
     unanswered: &mut UnansweredWrites,

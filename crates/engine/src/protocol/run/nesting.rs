@@ -10,8 +10,8 @@
 //! ```
 //!
 //! No pass is nested in another pass over the same primary, because the inner pass would take the open announcement of
-//! the outer pass for another worker's. So a job fails if entities set properties on each other in a ring. In this
-//! example, C would set properties on A, whose pass is open.
+//! the outer pass for another worker's. So a job fails if entities set properties on each other in a ring. In the
+//! example, that happens if C sets properties on A.
 
 use crate::env::{LONGEST_CHAIN, Unknown};
 use crate::execute::Failure;
@@ -31,7 +31,7 @@ pub(crate) struct Nesting(Vec<(Primary, Role)>);
 /// A ring of entities: each sets properties on the next one, and the last one on the first.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "views form a cycle of entities, {}, so the others miss the last change of the first. Break the cycle with a condition (`when`), or with targets = \"range\"",
+    "views form a cycle of entities, {}, so the last change of the first did not reach the others. Break the cycle with a condition (`when`), or with targets = \"range\"",
     .ring.iter().map(ToString::to_string).collect::<Vec<_>>().join(" -> ")
 )]
 pub(crate) struct Ring {
@@ -41,7 +41,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Whether a failure is a ring whose entities are all in step, except for the one whose pass was open.
+    /// Whether a failure is a ring whose entities are all in step, except the first, whose pass was open.
     pub(crate) fn leaves_nothing_undone(failure: &Failure) -> bool {
         failure
             .cause
@@ -72,9 +72,8 @@ impl Nesting {
         self.0.pop();
     }
 
-    /// Whether the top pass may bring the holder of a key in step. A pass over a holder may not, and neither may a pass
-    /// above it, because one holder could lead to the next for ever. A primary that has an open pass gets no second
-    /// pass.
+    /// Whether the top pass may bring the holder of a key in step. It may not if the stack already has a pass over a
+    /// holder, because one holder could lead to the next for ever. Nor may it if a lower pass is over the same holder.
     pub(crate) fn may_free(&self, holder: &Primary) -> bool {
         let below = self.0.len().saturating_sub(1);
         self.0.iter().all(|(_, role)| *role != Role::Frees)

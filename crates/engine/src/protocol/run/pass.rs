@@ -68,8 +68,7 @@ impl<'e> Pass<'e> {
         }
     }
 
-    /// Runs one stage of a round. A round leads from an observation, and a change of the primary if there is one, to a
-    /// closed footprint.
+    /// Runs one stage of a round. `change` is the change of the primary that the round writes, if any.
     pub(crate) async fn step<'r>(
         &mut self,
         stage: Stage<'r>,
@@ -192,7 +191,7 @@ impl<'e> Pass<'e> {
         plan::decide(&input, &self.tracker.touched, mark).map_err(|error| self.outdated(error))
     }
 
-    /// The plan after an observation, before other owners' footprints are consulted.
+    /// The plan after an observation, before key conflicts are resolved.
     pub(crate) fn plan(&self, seen: &Observation, desired: &Desired) -> Result<Plan, Failure> {
         let input = self.input(seen, desired, Presence::of(seen));
         plan::plan(&input).map_err(|error| self.outdated(error))

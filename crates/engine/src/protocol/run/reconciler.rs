@@ -37,8 +37,8 @@ use evenkeel_model::{ETag, Entity, ItemAddress};
 pub(crate) struct Reconciler<'e> {
     pass: Pass<'e>,
     others: RunSummary,
-    /// The run writes the primary itself. The time until its items are in step is then not measured, because that
-    /// metric is about writes of other programs.
+    /// Whether the run writes the primary itself. Such a run does not report the time until items are in step, because
+    /// that metric is about writes of other programs.
     writes: bool,
 }
 
@@ -264,8 +264,7 @@ impl<'e> Reconciler<'e> {
                             });
                             continue;
                         }
-                        // The lower pass that asked for this child either continues without it or fails with its
-                        // failure.
+                        // The pass below either goes on without this child, or fails with the same failure.
                         Err(failure) => match stage.child_ended(item, Err(failure)) {
                             Ok(()) => continue,
                             failed => failed,
@@ -333,8 +332,8 @@ struct Nested<'e, 'r> {
 }
 
 impl<'e> Nested<'e, '_> {
-    /// Opens a pass over another primary. The new pass inherits only the delivery. A derived primary is in no archive,
-    /// and the view that derives it has checked its key.
+    /// Opens a pass over another primary. The pass needs no document, because a derived primary is in no archive. Its
+    /// key needs no check, because the view that derives the key has checked it.
     fn open(
         env: &'e Env,
         delivery: Option<&'e Delivery>,

@@ -1,6 +1,6 @@
-//! The rounds of a pass. Each round begins with an observation. Another round follows, a few times, if a race was lost,
-//! if items had to be looked at first or were left to the next round, or if passes over holders of wanted keys had to
-//! run.
+//! The rounds of a pass. Each round begins with an observation. Another round follows, up to `ROUNDS`, if a race was
+//! lost, if items had to be looked at first or were left to the next round, or if passes over holders of wanted keys
+//! had to run.
 
 use std::time::Duration;
 
@@ -75,8 +75,8 @@ impl Pass<'_> {
     }
 
     /// If the run has inserted items, marks the items that it touched as changing in the footprint, because faster
-    /// passes may have looked before the insert and closed. This is a best effort. Without the mark, the items are
-    /// repaired only by the recheck.
+    /// passes may have looked before the insert and closed. If the mark cannot be written, only the recheck repairs the
+    /// items.
     async fn mark_touched(&mut self) {
         let Pass {
             scope,
@@ -131,7 +131,8 @@ impl Pass<'_> {
     }
 }
 
-/// The wait after this many lost rounds: a random part of the last round's duration, doubled for each lost round.
+/// The wait after `lost` rounds. The last round's duration is doubled for each lost round, and a random fraction
+/// (`unit`) of the result is the wait.
 fn pause(lost: u32, took: Duration, unit: f64) -> Duration {
     took.saturating_mul(2_u32.saturating_pow(lost))
         .min(LONGEST_PAUSE)

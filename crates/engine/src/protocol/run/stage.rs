@@ -61,16 +61,16 @@ pub(crate) enum Step<'r> {
 
 pub(crate) struct Child {
     pub(crate) primary: Primary,
-    /// For a follower, the item by which the lower pass has changed this primary. For a holder, the holder's own item
-    /// at the wanted key: if a late insert brought that item back, the holder's footprint does not list the item until
-    /// a recheck, so the pass over the holder must be told to look at it.
+    /// For a follower, the item by which the lower pass has changed this primary. For a holder, its own item at the
+    /// wanted key. The pass over the holder must look at this item even if the holder's footprint does not list it,
+    /// because a late insert may have brought it back.
     pub(crate) item: ItemAddress,
 }
 
 pub(crate) struct Children {
     role: Role,
     remaining: VecDeque<Child>,
-    /// Followers that failed permanently.
+    /// Items of the followers that failed permanently.
     failed: Vec<ItemAddress>,
     failure: Option<Failure>,
     ring: Option<Failure>,
@@ -93,7 +93,7 @@ impl Deref for Seen<'_> {
 }
 
 impl Stage<'_> {
-    /// Takes the result of a child that has ended. If the pass cannot go on, it fails with the child's failure.
+    /// Records the result of a child that has ended. Returns the child's failure if the pass cannot go on.
     pub(crate) fn child_ended(
         &mut self,
         item: ItemAddress,
@@ -139,7 +139,7 @@ impl Children {
         let Err(failure) = ended else { return Ok(()) };
         match (self.role, Ring::leaves_nothing_undone(&failure)) {
             _ if failure.class != FailureClass::Permanent => return Err(failure),
-            // No other job would update the followers of what the ring wrote on its first entity.
+            // The ring changed its first entity, and no other job would sync the followers of that entity.
             (Role::Frees, true) => return Err(failure),
             // The holder's own job reports this failure.
             (Role::Frees, false) => {}
@@ -196,7 +196,7 @@ mod tests {
             assert!(followers.ended(item(name), ended).is_ok(), "{name}");
         }
         let ended = followers.ended(item("5"), Err(lost_race("racing", 5)));
-        assert!(ended.is_err(), "it ends the run");
+        assert!(ended.is_err(), "a lost race ends the run");
         let followed = followers.followed();
         assert_eq!(followed.failed, [item("3"), item("4")]);
         assert!(followed.failure.unwrap().chain().contains("the first"));
