@@ -4,8 +4,7 @@
 //! A row's size is known only once the row is in memory, which is too late if hundreds of rows are read at once. So
 //! each table has an expected size. The expected size rises quickly and falls slowly, so that the large rows of a mixed
 //! table count for more than its small rows. If a row is larger than expected, its run waits again, and holds only the
-//! row while it waits. Small rows reserve nothing, because the memory that each job reserves for its message covers
-//! them.
+//! row while it waits. Small rows reserve nothing, because a few kilobytes for each job in flight do not matter.
 //!
 //! Only the first read of a run waits, because later reads may follow an announcement, after which no run may wait. A
 //! run that already has memory of another share, for example for the page of a walk, does not wait either.
