@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(
             staged.class,
             FailureClass::Permanent,
-            "a job whose sender has staged nothing would be tried for ever"
+            "a job whose blobs were never staged would otherwise be retried for ever"
         );
         let index = Resource::Collection(CollectionName::new("people").unwrap());
         assert_eq!(of(index.clone()).class, FailureClass::Permanent);

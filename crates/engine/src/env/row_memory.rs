@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(
             sizes.expected(&table("Staff"), SHARE),
             None,
-            "small rows take nothing"
+            "small rows reserve nothing"
         );
         assert_eq!(sizes.are_small(&table("Staff")), Some(true));
         assert_eq!(sizes.are_small(&table("Cases")), None);

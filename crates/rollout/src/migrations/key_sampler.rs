@@ -334,13 +334,13 @@ mod tests {
             let (places, reads) = places(&keys, 45);
             assert!(
                 places.len() >= 14,
-                "{what}: {} places after {reads} questions",
+                "{what}: {} places after {reads} reads",
                 places.len()
             );
             let gap = longest_gap(&keys, &places);
             assert!(
                 gap <= most,
-                "{what}: a gap of {gap}%, {reads} questions: {places:?}"
+                "{what}: a gap of {gap}% after {reads} reads: {places:?}"
             );
         }
     }
