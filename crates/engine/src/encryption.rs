@@ -1,5 +1,5 @@
 //! Encrypted properties. Their values are encrypted before a job writes them, and again when an entity gets another
-//! key.
+//! `PartitionKey`, `RowKey` or table.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,8 +100,8 @@ impl Encryption<'_> {
         version.map_err(|error| key_failure(format!("finding the data key of {home}"), error))
     }
 
-    /// Deletes the data key of an entity if the key is at this version. Returns whether there was a key. If the key is
-    /// at another version, the failure is transient.
+    /// Deletes the data key of an entity if the key is at `version`, and returns whether a key existed. At another
+    /// version, it fails with a transient failure.
     pub(crate) async fn erase_data_key(
         &self,
         table: &TableRef,
@@ -112,8 +112,9 @@ impl Encryption<'_> {
         erased.map_err(|error| key_failure(format!("erasing the data key of {home}"), error))
     }
 
-    /// The entity of a `put`, with encrypted values if the result of its write over `stored` must be encrypted. `None`
-    /// if the entity has no encrypted properties.
+    /// Returns the entity of a `put` with encrypted values, or `None` if it has no encrypted properties. If the table
+    /// encrypts under a condition, values are encrypted only if the result of the write over `stored` meets the
+    /// condition.
     pub(crate) async fn sealed_put(
         &self,
         put: &Put,
@@ -211,8 +212,8 @@ impl Encryption<'_> {
         Err(permanent(format!("comparing {home}"), error))
     }
 
-    /// Whether an entity that has just been stored still has the data key of its first encrypted values. From then on,
-    /// an erasure that found the entity absent cannot delete the key.
+    /// Renews the data key of an entity whose first encrypted values have just been stored. Returns `false` if the key
+    /// was erased meanwhile. After `true`, an erasure that found the entity absent can no longer delete the key.
     pub(crate) async fn keeps_data_key(
         &self,
         table: &TableRef,
@@ -224,8 +225,8 @@ impl Encryption<'_> {
     }
 
     /// The properties of a `put` whose `stored` values are not encrypted by the entity's present data key, because the
-    /// former data key was erased meanwhile. The result is encrypted by the present key. `None` if there are no such
-    /// properties.
+    /// former data key was erased meanwhile. The returned values are encrypted by the present key. `None` if there are
+    /// no such properties.
     pub(crate) async fn sealed_again(
         &self,
         put: &Put,
@@ -270,8 +271,8 @@ impl Encryption<'_> {
         Ok(encrypted_by_another_key(&key, &home, stored, sealed))
     }
 
-    /// The properties of a copy whose `stored` values are encrypted by a data key that was erased meanwhile. The result
-    /// is encrypted by `key`. `None` if there are no such properties.
+    /// The properties of a copy whose `stored` values are encrypted by a data key that was erased meanwhile. The
+    /// returned values are encrypted by `key`. `None` if there are no such properties.
     pub(crate) fn sealed_otherwise(
         &self,
         table: &TableRef,
@@ -299,10 +300,9 @@ impl Encryption<'_> {
         )
     }
 
-    /// The entity with keyed hashes, and with encrypted values of those encrypted properties that `seals` selects.
-    /// `None` if the entity has no encrypted properties. A value that is already encrypted stays as it is, but it must
-    /// be possible to decrypt it. If no data key is `in_use`, the entity has no encrypted values yet, so most likely it
-    /// has no data key.
+    /// Adds keyed hashes to an entity, and encrypts those encrypted properties that `seals` selects. `None` if the
+    /// entity has no encrypted properties. A value that is already encrypted stays as it is, but it must be possible to
+    /// decrypt it. `in_use` is `false` if the stored entity has no encrypted values, and thus most likely no data key.
     async fn with_encrypted(
         &self,
         table: &TableRef,
@@ -369,9 +369,9 @@ impl Encryption<'_> {
         Ok(Some(SealedEntity { entity, first }))
     }
 
-    /// The key of a table's keyed hashes. A process reads it once, because it never changes.
+    /// The key of a table's keyed hashes. A process reads the key once, because it never changes.
     async fn hash_key(&self, table: &TableRef) -> Result<HashKey, Failure> {
-        // The lock is held only for plain assignments, which cannot panic halfway.
+        // Poisoning is ignored, because the lock is held only for plain assignments, which cannot panic halfway.
         let cached = || {
             self.hash_keys
                 .lock()
@@ -390,8 +390,8 @@ impl Encryption<'_> {
         Ok(key)
     }
 
-    /// A row with another `PartitionKey` or `RowKey`. Its encrypted values are decrypted for the old place and
-    /// encrypted for the new place.
+    /// Prepares a row for a move to another table or key. Its encrypted values are decrypted with the data key of the
+    /// source, and encrypted with the data key of the target.
     pub(crate) async fn sealed_anew(
         &self,
         source: &TableRef,
@@ -486,9 +486,8 @@ impl Encryption<'_> {
         key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
     }
 
-    /// The body of a message as people may read it, with encrypted values of encrypted properties. A property is
-    /// withheld if no data key is available, or if its place in the body is unknown. `None` if the body has no such
-    /// values.
+    /// Returns the body of a message as people may read it: plain values of encrypted properties are encrypted. A value
+    /// is withheld if the entity to which it belongs is unknown. `None` if the body has no such values.
     pub(crate) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
         if self.env.catalog.encrypted.is_empty() {
             return Ok(None);
@@ -556,8 +555,8 @@ fn encrypted_by_another_key(
     (!sealed.properties.is_empty()).then_some(sealed)
 }
 
-/// Whether a stored value was encrypted by this key: it can be decrypted, or its blob has the hash of `anew`, the value
-/// as this key encrypts it.
+/// Whether a stored value was encrypted by this key. `anew` is the value as this key encrypts it. A text must be
+/// decryptable; a value in a blob must have the hash of `anew`.
 fn is_encrypted_by(
     key: &DataKey,
     home: &Primary,
@@ -582,7 +581,7 @@ fn owned((name, value): (&String, &EdmValue)) -> (String, EdmValue) {
 fn key_failure(step: String, error: DataKeyError) -> Failure {
     match error {
         DataKeyError::Store(error) => storage(step, error),
-        // Every job fails in the same way, so this failure must not move all waiting jobs to the poison queue.
+        // If the vault is misconfigured, every job fails alike, and the backlog must not be moved to the poison queue.
         DataKeyError::Vault { ref source, .. } if source.is_configuration() => Failure::new(
             FailureClass::Withheld {
                 retry_after: Some(GONE),

@@ -37,7 +37,7 @@ pub struct EngineParts {
     pub catalog: Arc<Catalog>,
     pub clock: Arc<dyn Clock>,
     pub rng: Arc<dyn Rng>,
-    /// Delay of a recheck, without the margin that is added to it.
+    /// Delay before a recheck, without the margin that `delay_of` adds.
     pub recheck_after: Duration,
 }
 
@@ -115,7 +115,8 @@ impl Engine {
         self
     }
 
-    /// Makes the engine close no pass once another catalog is recorded. Only the first call has an effect.
+    /// From now on, a pass that changed items fails before its close if a catalog other than the engine's is recorded.
+    /// Only the first call has an effect.
     pub fn stop_when_replaced(&self, recorded: Arc<dyn CatalogHold>) {
         self.0.env.recorded.get_or_init(|| recorded);
     }
@@ -128,20 +129,20 @@ impl Engine {
         &self.0.env.catalog
     }
 
-    /// The primary that a job is about, with its table's name as declared. `None` if the catalog does not declare the
-    /// table, or if the job is about many primaries. Jobs of one primary must run one after the other.
+    /// The primary that a job is about, with the table's name spelled as in the catalog. `None` if the catalog does not
+    /// declare the table, or if the job is about many primaries. Jobs of one primary must run one after the other.
     pub fn primary_of(&self, job: &Job) -> Option<Primary> {
         subject::primary_of(self.catalog(), job)
     }
 
-    /// The primary that a job is about. If this primary is in an archive, also the primaries as which it was stored
-    /// before.
+    /// The primary that a job is about. If its table is the target of an archive, the primary from which it was
+    /// archived follows, and so on.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
         subject::forms_of(self.catalog(), job)
     }
 
-    /// The primaries that a job writes or brings in step, with their tables' names as declared. Empty if the job is
-    /// about many primaries.
+    /// The primaries that a job writes or brings in step, with the tables' names spelled as in the catalog. Empty if
+    /// the job is about many primaries.
     pub fn primaries_of(&self, job: &Job) -> Vec<Primary> {
         subject::primaries_of(self.catalog(), job)
     }
@@ -168,8 +169,8 @@ impl Engine {
         backfill::backfill(&self.0, backfill, delivery).await
     }
 
-    /// Ends a backfill that has covered its whole table: subtracts what the backfill has repaired from the results of
-    /// earlier audits.
+    /// Must be called once a backfill has covered its table. Subtracts the repaired items from the results of earlier
+    /// audits.
     pub async fn backfilled(
         &self,
         backfill: &Backfill,
@@ -179,8 +180,8 @@ impl Engine {
         backfill::backfilled(&self.0.env, backfill, cursor, delivery).await
     }
 
-    /// Compares items, from the cursor on, for about ten seconds or until the end of the table. `None` if the table has
-    /// no views.
+    /// Compares stored items with what the views derive, from the cursor on, for about ten seconds or until the end of
+    /// the table. `None` if the table has no views.
     pub async fn audit(
         &self,
         audit: &Audit,
@@ -199,7 +200,7 @@ impl Engine {
         audit::audit(&self.0, audit, view, delivery).await
     }
 
-    /// Removes a primary and everything that is stored for it. `erasure` has the removals so far, even if the call
+    /// Removes a primary and everything that is stored for it. `erasure` lists the removals so far, even if the call
     /// fails or is dropped.
     pub async fn erase(
         &self,
@@ -219,7 +220,7 @@ impl Engine {
         sweep::would_sweep(&self.0.env, sweep, from).await
     }
 
-    /// The reasons why the condition of a sweep is not met, for the first rows of its range. Reads one page.
+    /// Reasons why no row may satisfy the condition of a sweep, found in the first page of its range.
     pub async fn sweep_unmet(&self, sweep: &Sweep) -> Result<Vec<String>, Failure> {
         sweep::sweep_unmet(&self.0.env, sweep).await
     }

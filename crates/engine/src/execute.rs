@@ -10,16 +10,15 @@ use evenkeel_model::allowed::AllowedTables;
 use evenkeel_model::job::Stamp;
 use evenkeel_model::{AccountName, Job, QueueName, ViewName, cause};
 
-/// Executes work. This is the only part of the protocol that the worker uses.
+/// The only part of the protocol that the worker uses.
 #[async_trait]
 pub trait Execute: Send + Sync {
     /// Executes one piece of work from the beginning, however often it was tried before. Dropping the future at any
     /// point is safe: it leaves the same state as a crash.
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure>;
 
-    /// Gives up work that could not be completed. The message is moved to the poison queue. From there it may be sent
-    /// again as a new message, which has no record of the requests that earlier deliveries sent. A second call does no
-    /// harm.
+    /// Queues rechecks of the job's primaries before its message is moved to the poison queue. If the message is sent
+    /// again from there, its new run does not know the requests of earlier deliveries. May be called repeatedly.
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure>;
 }
 
@@ -38,13 +37,14 @@ pub enum Work {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// The message's id, and when it was first enqueued.
+    /// The message's id, the time when it was first enqueued, and a digest of the job.
     pub stamp: Stamp,
     /// Number of times that the message was received, including this time.
     pub dequeue_count: u32,
     pub account: AccountName,
-    /// The queue for carries: the job queue (shard) from which the message was received, or to which its recheck queue
-    /// belongs. If that queue does not accept carries, `recheck_queue`, to which only workers write.
+    /// The queue for carries. It is the job queue (shard) from which the message was received, or to which the
+    /// message's recheck queue belongs. If that job queue accepts no carries, it is `recheck_queue`, to which only
+    /// workers write.
     pub carry_queue: QueueName,
     /// The queue for syncs of other primaries, chosen in the same way as `carry_queue`.
     pub sync_queue: QueueName,
@@ -60,7 +60,7 @@ pub enum Outcome {
     /// relocation may leave a copy at its target.
     Skipped {
         reason: String,
-        /// Changes by the reconcile, which runs even if a job is skipped.
+        /// Changes to derived items. They are brought in step even if the job is skipped.
         summary: Summary,
     },
     /// A part of the job is done. A later delivery of the same message does the rest.
@@ -95,11 +95,11 @@ pub struct Summary {
     pub further: usize,
     /// Number of changes that were made by passes over other primaries: followers, and holders of wanted keys.
     pub others: usize,
-    /// Number of rounds after the first. Each was needed because a race was lost, because items had to be looked at
-    /// first or were left to the next round, or because passes over holders of wanted keys had to run.
+    /// Number of rounds after the first. Their causes are lost races, items that had to be read before anything was
+    /// written, items that a round left to the next one, and passes over holders of wanted keys.
     pub extra_rounds: u32,
-    /// Time from the primary's last write until everything derived from it was in step. `None` if it is unknown, if
-    /// everything was in step before, and for runs over many primaries.
+    /// Time from the primary's last write until everything derived from it was in step. `None` if that time is unknown,
+    /// if everything was in step before the run, and for runs over many primaries.
     pub found_after: Option<Duration>,
 }
 
@@ -119,7 +119,7 @@ impl Summary {
             .any(|change| change.action == Action::Create)
     }
 
-    /// Keeps only the first changes, and counts the others.
+    /// Keeps the first `most` changes, and adds the number of the others to `further`.
     pub fn shorten(&mut self, most: usize) {
         self.further += self.changes.len().saturating_sub(most);
         self.changes.truncate(most);

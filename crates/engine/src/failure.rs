@@ -6,7 +6,8 @@ use crate::execute::{Failure, FailureClass};
 use evenkeel_model::large::STAGING;
 use evenkeel_storage::{ErrorClass, Missing, Resource, Service, StoreError};
 
-/// After this many rounds, a run gives up and releases its job, because another writer is busy with the primary.
+/// Number of lost rounds after which a run gives up and releases its job, because other writers keep changing the
+/// primary.
 pub(crate) const ROUNDS: u32 = 5;
 
 /// Delay before work is tried again after its table, container, queue or key-encryption key was missing, or after the
@@ -25,8 +26,9 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     }
     let class = match error.class {
         // If a declared table or container is missing, every job fails alike, and the backlog must not be moved to the
-        // poison queue. Work waits until the table or container is created again. (`dated` handles tables by date,
-        // which are dropped when their time is over. An index is created by its owner.)
+        // poison queue. Work waits until the table or container is created again. Two kinds are exceptions: `dated`
+        // decides about tables by date, which are dropped when their time is over, and a missing index is permanent,
+        // because its owner creates it.
         ErrorClass::NotFound(Missing::Container)
             if error.subject.resource.service() != Service::Search && !is_staging(&error) =>
         {
@@ -34,7 +36,7 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
                 retry_after: Some(GONE),
             }
         }
-        // A missing index, a refused request and an exceeded limit stay as they are until an operator acts.
+        // A missing index, an invalid request and an exceeded limit persist until an operator acts.
         ErrorClass::NotFound(Missing::Container) | ErrorClass::Permanent | ErrorClass::TooLarge => {
             FailureClass::Permanent
         }
@@ -42,8 +44,8 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
             FailureClass::Transient { retry_after }
         }
         // If credentials are refused, for example after a key was rotated, every job fails alike, and the backlog must
-        // not be moved to the poison queue. After a race that was lost unexpectedly, the next run sees the present
-        // state.
+        // not be moved to the poison queue. If a race was lost where the caller expected none, the next run reads the
+        // present state.
         ErrorClass::Refused
         | ErrorClass::Ambiguous
         | ErrorClass::Unauthorised
@@ -172,11 +174,11 @@ mod tests {
         assert_eq!(
             staged.class,
             FailureClass::Permanent,
-            "a job whose sender has staged nothing would be tried for ever"
+            "a job whose blobs were never staged would otherwise be retried for ever"
         );
         let index = Resource::Collection(CollectionName::new("people").unwrap());
         assert_eq!(of(index.clone()).class, FailureClass::Permanent);
-        // `migrate up` creates the tables and columns of a database.
+        // A missing table or column of a database is not permanent, because `migrate up` creates it.
         for class in [
             ErrorClass::NotFound(Missing::Container),
             ErrorClass::Permanent,

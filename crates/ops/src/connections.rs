@@ -208,16 +208,20 @@ mod tests {
         assert_eq!(
             evicted(&places),
             [2],
-            "the first is being answered, the second was heard since"
+            "the first has a request in progress, and the second was active later"
         );
         let other = connections.admit(address(2));
-        assert_eq!(evicted(&places), [2], "others have room");
+        assert_eq!(
+            evicted(&places),
+            [2],
+            "another network has not reached its limit"
+        );
         drop(answered);
         let next = connections.admit(address(1));
         assert_eq!(
             evicted(&places),
             [0, 2],
-            "an answer that is over protects no more"
+            "a connection is not protected after its request"
         );
         assert!(
             [newcomer, other, next]

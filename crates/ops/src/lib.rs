@@ -19,7 +19,7 @@
 
 #![cfg_attr(
     not(feature = "dashboard"),
-    allow(dead_code, unused_imports, reason = "what the pages alone use")
+    allow(dead_code, unused_imports, reason = "used only by the pages")
 )]
 
 pub mod api;

@@ -367,7 +367,7 @@ mod tests {
             );
             assert!(
                 control.change(&"evenkeel_worker=warn,".repeat(30)).is_err(),
-                "not its beginning"
+                "a filter that is too long must not be shortened"
             );
             assert_eq!(control.filter(), "trace");
             control.configured("warn").unwrap();

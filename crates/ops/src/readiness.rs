@@ -25,7 +25,8 @@ impl<F: Fn() -> Vec<NotReady> + Send + Sync> Readiness for F {
 #[non_exhaustive]
 pub enum NotReady {
     Starting,
-    /// A store does not answer or rejects the credentials, so nothing could be started. It is retried.
+    /// A store does not answer or rejects the credentials. The program retries, and starts nothing before the store
+    /// accepts them.
     WaitingForStore {
         account: AccountName,
         /// `table`, `queue` or `blob`.
@@ -51,7 +52,7 @@ pub enum NotReady {
         last: Option<Timestamp>,
     },
     /// The catalog in the store is newer than the program's. The worker receives nothing until it is restarted with the
-    /// new one.
+    /// newer catalog.
     OutdatedCatalog {
         /// The generation recorded in the store; `None` if only the stored data is newer.
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -297,7 +297,7 @@ async fn any_number_of_idle_connections_lets_a_probe_through() {
         "ok\n"
     );
     let first = rest(&mut silent[1]).await;
-    assert_eq!(first, "", "the one that was silent longest was closed");
+    assert_eq!(first, "", "the connection that was idle longest was closed");
     running.ends().await;
 }
 
@@ -335,7 +335,7 @@ async fn a_client_that_does_not_read_its_answer_is_disconnected() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(
         rest(&mut greedy).await.len() < 64 << 20,
-        "what was on its way comes, and no more"
+        "only bytes that were already sent arrive"
     );
     assert!(
         start.elapsed() < Duration::from_secs(70),
@@ -404,7 +404,7 @@ async fn sending_that_takes_too_long_continues_after_a_503() {
     changes.wait().await;
     assert!(
         is_sent.load(Ordering::SeqCst),
-        "it was cut off with its caller"
+        "sending must continue after its caller has gone"
     );
     running.ends().await;
 }

@@ -13,8 +13,8 @@ use tokio::time::{Sleep, sleep};
 
 use super::connections::Activity;
 
-/// Maximum time in which a client may read nothing of an answer. The age of the connection limits a client that reads
-/// slowly.
+/// Maximum time for which a client may read nothing of an answer. A client that reads slowly is limited by the maximum
+/// age of its connection.
 const NOTHING_TAKEN: Duration = Duration::from_secs(30);
 
 /// A connection that fails if its client reads nothing for `NOTHING_TAKEN`.

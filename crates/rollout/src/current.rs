@@ -38,7 +38,7 @@ pub struct CurrentCatalog {
     engine: Arc<Engine>,
     lease: Arc<CatalogLease>,
     record: ArcSwap<SeenRecord>,
-    /// Generations of items that jobs have found and that are later than those of the catalog.
+    /// Generations of items, as found by jobs, that are later than the catalog's generations.
     later_generations: Mutex<BTreeMap<ViewName, u32>>,
 }
 
@@ -75,8 +75,8 @@ impl CurrentCatalog {
             version: record.etag.clone(),
             generations: catalog.generations.clone(),
         };
-        // A record that was recreated is the first one of its account, but workers with an earlier
-        // catalog may exist.
+        // A recreated record is marked as the first of its account, although workers with an
+        // earlier catalog may exist.
         let first = record.first && before.is_none();
         let lease = CatalogLease::new(first, *sent, Arc::clone(clock));
         Self::new(engine(Arc::new(catalog)), lease, seen)
@@ -105,9 +105,9 @@ impl CurrentCatalog {
         self.record.load().version.as_ref() == Some(version)
     }
 
-    /// Adopts another record of the same views if it changes nothing for the engine. The read that
-    /// found the record began at `sent`. The other names in the record belong to catalogs of other
-    /// workers. Returns whether the record was adopted.
+    /// Adopts another record of the same views, found by a read that began at `sent`. Returns
+    /// `false` if a generation in the record is later than the engine's, or if its retired views or
+    /// their followers differ.
     pub(super) fn adopt(&self, record: &CatalogRecord, sent: Duration) -> bool {
         let own = &self.engine.catalog().generations;
         let generations = record.generations(self.engine.catalog());
@@ -271,8 +271,8 @@ impl Execute for CurrentCatalog {
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
         self.may_begin(work).await?;
         let ended = self.engine.execute(work, delivery).await;
-        // If this catalog does not know a name, a newer one may. So before a permanent failure the
-        // record is read again.
+        // A permanent failure may mean that only a newer catalog knows a name. So the record is
+        // read again before a permanent failure is returned.
         let by_now = match &ended {
             Err(failure) => match failure.class {
                 FailureClass::Transient { .. } | FailureClass::Withheld { .. } => return ended,

@@ -57,7 +57,7 @@ impl RecordHold {
             return Ok(true);
         }
         let version = self.migrator.recorded_version().await?;
-        // A missing record does not contradict the catalog.
+        // If the record is missing, no other catalog is recorded.
         if version.is_some() && version != last.version {
             let record = self.migrator.catalog_record().await?;
             if !self.is_of(&record) {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(
             (one.holds().await.unwrap(), other.holds().await.unwrap()),
             (true, false),
-            "the one has just looked"
+            "the last read of the first is recent, and the second has not read yet"
         );
         advance(READ_INTERVAL).await;
         assert!(!one.holds().await.unwrap());

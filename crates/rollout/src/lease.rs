@@ -5,11 +5,12 @@
 //!   another        records generation 2 ◀─────── LEASE_DURATION ──────▶ backfills the new view
 //! ```
 //!
-//! A run is acknowledged only while the lease holds. All its writes came before the
-//! acknowledgement, so they came less than [`LEASE_DURATION`] after the read began, and less than
-//! [`LEASE_DURATION`] after any record that the read did not find. A backfill of a new view waits
-//! for that time, so it sees these writes. A run without a lease is not acknowledged, and its
-//! message is delivered again to a worker that has the new view. No two clocks are compared.
+//! A run is acknowledged only while the lease holds. All its writes happen before the
+//! acknowledgement, so less than [`LEASE_DURATION`] after the read began. A catalog that this read
+//! did not find was recorded after the read began. The backfill of its new views waits for
+//! [`LEASE_DURATION`] after the record, so it sees these writes. A run without a lease is not
+//! acknowledged, and its message is delivered again to a worker that has the new view. No two
+//! clocks are compared.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,8 +24,8 @@ use crate::migrations::LEASE_DURATION;
 use evenkeel_engine::{CatalogHold, Unread};
 use evenkeel_storage::Clock;
 
-/// Maximum time for which a run waits until the record is read. A waiting run occupies a slot,
-/// although the job's own account may be available while `main` is not.
+/// Maximum time for which a run waits for a read of the record. If the account `main` is
+/// unavailable, waiting runs occupy slots that jobs of available accounts could use.
 pub(super) const RECORD_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -62,8 +63,8 @@ pub struct CatalogLease {
 }
 
 impl CatalogLease {
-    /// Creates the lease for a catalog that is the recorded one, as a read found that began at
-    /// `sent` (monotonic).
+    /// Creates the lease of a catalog after a read that found it recorded. The read began at `sent`
+    /// (monotonic).
     pub fn new(first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let last_read = LastRead {
             since: clock.monotonic(),
@@ -107,8 +108,9 @@ impl CatalogLease {
         self.update(|last_read| last_read.confirmed = sent.max(last_read.confirmed));
     }
 
-    /// Confirms the lease with another record: a read that began at `sent` found the same catalog
-    /// in it. Workers with the former record may still run, whatever the number of the new one.
+    /// Confirms the lease with another record of the same catalog, found by a read that began at
+    /// `sent`. The time to wait for older workers begins anew, because workers with the former
+    /// record may still run.
     pub fn adopt(&self, sent: Duration) {
         let since = self.clock.monotonic();
         self.update(|last_read| {
@@ -217,7 +219,7 @@ mod tests {
         advance(SECOND).await;
         assert!(
             timeout(SECOND, lease.status()).await.is_err(),
-            "nobody has read again"
+            "no read has confirmed the lease"
         );
         lease.read_requested().await;
         lease.confirm(clock.monotonic());
@@ -259,7 +261,7 @@ mod tests {
         assert_eq!(
             lease.time_until_older_workers_end(),
             LEASE_DURATION.checked_sub(SECOND),
-            "counted from the first read that found it"
+            "the time counts from the first read that found the record"
         );
         advance(LEASE_DURATION).await;
         assert_eq!(lease.time_until_older_workers_end(), None);
@@ -269,7 +271,7 @@ mod tests {
         assert_eq!(
             lease.time_until_older_workers_end(),
             Some(LEASE_DURATION),
-            "it may have been recorded while the answer was on its way"
+            "the record may have been written after the read began"
         );
         let first = CatalogLease::new(true, clock.monotonic(), Arc::clone(&clock));
         assert_eq!(first.time_until_older_workers_end(), None);
@@ -277,7 +279,7 @@ mod tests {
         assert_eq!(
             first.time_until_older_workers_end(),
             Some(LEASE_DURATION),
-            "a recreated record is not the first of all"
+            "a recreated record is not the account's first"
         );
     }
 }

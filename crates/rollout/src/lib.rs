@@ -1,5 +1,5 @@
-//! Decides which catalog a worker uses. A worker uses the configured catalog from the time when it
-//! is recorded until another one is recorded.
+//! Decides which catalog a worker uses. A worker uses the configured catalog from the time when
+//! this catalog is recorded until another catalog is recorded.
 //!
 //! ```text
 //!   a start ─────────▶ read the folder ─▶ prepare: is it the recorded catalog? ── no ─▶ unready; again, or exit code 5 after a minute
@@ -15,7 +15,7 @@
 //! checks the record itself (`hold`), and ends if another catalog is recorded.
 //!
 //! Invariant: a run is acknowledged only if the record was read during the run or shortly before
-//! it. Otherwise the message is released.
+//! the run. Otherwise the message is released.
 //!
 //! This crate may depend on `worker`, `engine`, `storage`, `model` and `telemetry` only.
 

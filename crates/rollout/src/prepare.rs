@@ -6,7 +6,7 @@ use crate::migrations::{CatalogRecord, Consent, MigrationError, Migrator, Planne
 use evenkeel_model::settings::{Backoff, MigrateSettings};
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
-/// Waits between attempts while a store does not answer at the start.
+/// Waits between attempts while a store is unavailable.
 const BACKOFF: Backoff = Backoff {
     min: Duration::from_secs(1),
     base: Duration::from_secs(1),
@@ -35,8 +35,8 @@ pub struct RecordedCatalog {
     pub sent: Duration,
 }
 
-/// Makes the pending changes that only add, if the settings allow it. Returns the record, which is
-/// of the worker's catalog.
+/// Makes the pending changes that only add, if the settings allow this. Returns the record, after a
+/// check that it is of the worker's catalog.
 pub async fn prepare(
     migrator: &Migrator,
     settings: &MigrateSettings,

@@ -36,7 +36,6 @@ pub trait Host {
     fn notice(&self, notice: Notice<'_>);
 }
 
-/// A change that the host is told about.
 #[derive(Debug, Clone, Copy)]
 pub enum Notice<'a> {
     Waiting(&'a StoreError),
@@ -59,12 +58,10 @@ pub struct TermContext<'a> {
     pub engine: Box<dyn Fn(Arc<Catalog>) -> Arc<Engine> + Send + Sync + 'a>,
 }
 
-/// The configured catalog did not become the recorded one in time.
 #[derive(Debug, thiserror::Error)]
 #[error("timed out waiting for the configured catalog to be the recorded one")]
 pub struct CatalogNotRecorded(#[source] anyhow::Error);
 
-/// A term of the worker. Its catalog is recorded.
 struct Term {
     migrator: Migrator,
     /// The catalog as it was configured, without generations.
@@ -74,8 +71,8 @@ struct Term {
 
 /// Runs a worker with the configured catalog while it is the recorded one, then another worker with
 /// the next catalog. Ends on shutdown or when idle. Ends with an error if the configured catalog is
-/// not the recorded one for longer than the settings allow. A worker that ends when idle does not
-/// wait for that.
+/// not the recorded one for longer than the settings allow. A worker that ends when idle returns
+/// this error at once.
 pub async fn work(
     host: &impl Host,
     context: &TermContext<'_>,
@@ -262,7 +259,8 @@ mod tests {
     const NAME: Views = &[("name", "{Name}")];
     const BOTH: Views = &[("name", "{Name}"), ("mail", "{Mail}")];
 
-    /// A program for tests. The test sets its configuration, and its worker only drains.
+    /// A program for tests. The test sets its configuration, and its worker does nothing until it
+    /// is stopped.
     struct Program {
         world: SimWorld,
         /// The configured views; `None` stands for an invalid configuration.
@@ -372,11 +370,11 @@ mod tests {
         let program = Program::new(NAME);
         let test = async {
             follows(&program, &["1 views"]).await;
-            // The added view is recorded by the worker itself.
+            // The worker itself records the added view.
             program.configure(Some(BOTH));
             program.hangup.notify_one();
             follows(&program, &["Changed", "drained", "2 views"]).await;
-            // Here an operator has recorded the removal of a view.
+            // Each time, an operator records the removal of a view, or its restoration.
             for _ in 0..50 {
                 program.configure(Some(NAME));
                 program.migrate(NAME).await;
@@ -429,7 +427,7 @@ mod tests {
             follows(&program, &["Refused"]).await;
             program.configure(Some(NAME));
             while program.next().await != "1 views" {}
-            // This time an operator changes the configuration before recording it.
+            // An operator changes the configuration, but does not record it.
             program.configure(Some(&[("name", "{Mail}")]));
             program.hangup.notify_one();
             follows(&program, &["Changed", "drained", "Refused"]).await;

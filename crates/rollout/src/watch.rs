@@ -8,7 +8,7 @@ use crate::migrations::{MigrationError, Migrator};
 use evenkeel_model::cause;
 use evenkeel_storage::{Clock, Rng};
 
-/// Interval between reads. A lease does not expire because of two failed reads.
+/// Interval between reads. A lease survives two failed reads.
 pub(super) const READ_INTERVAL: Duration = Duration::from_secs(4);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -50,8 +50,8 @@ impl RecordWatch<'_> {
         let sent = self.clock.monotonic();
         self.report_later_generations().await?;
         let version = self.migrator.recorded_version().await?;
-        // A missing record does not contradict the catalog. The ETag also differs if a new record
-        // has the same number.
+        // If the record is missing, no other catalog is recorded. ETags are compared, because a
+        // recreated record may have the same number.
         if version.is_none_or(|version| self.current.has_seen(&version)) {
             lease.confirm(sent);
             return Ok(());

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::env::waiting::{SharePart, exclude_from_timeout, part_of};
 
-/// Permits are counted in units of this many bytes, because a request for them is a `u32`.
+/// Bytes per permit of the semaphore. A request for permits is a `u32`, so permits of one byte would limit it to 4 GiB.
 const UNIT: u64 = 1 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,7 +138,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Waits until this many bytes of a share are free, or the whole share if it has fewer bytes.
+    /// Waits for this many bytes of a share, or for the whole share if it is smaller.
     pub async fn take(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let share = &self.shares[share as usize];
         let units = u32::try_from(bytes.div_ceil(UNIT))
@@ -148,7 +148,7 @@ impl MemoryBudget {
             Some(permit)
         } else {
             let _waiting = WaitingJob::new(share);
-            // The semaphore is never closed.
+            // An error would mean that the semaphore is closed, which never happens.
             Arc::clone(&share.free).acquire_many_owned(units).await.ok()
         };
         let grant = MemoryGrant {
@@ -161,8 +161,8 @@ impl MemoryBudget {
         grant
     }
 
-    /// Like [`take`](Self::take), inside a run, which must not have announced anything yet. The wait does not count as
-    /// the run's own time. A run that already has a part of the share gets nothing and does not wait.
+    /// Like [`take`](Self::take), for a run that has not announced anything yet. The wait does not count towards the
+    /// run's timeout. A run that already has a part of the share gets nothing and does not wait.
     pub(crate) async fn take_untimed(&self, share: MemoryShare, bytes: u64) -> MemoryGrant {
         let Some(part) = part_of(share as usize) else {
             return MemoryGrant {
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(
             budget.take(MemoryShare::Values, MIB).await.bytes(),
             MIB,
-            "another share is not concerned"
+            "the other shares are still free"
         );
         drop(giant);
         budget.take(MemoryShare::Bodies, 1).await;
@@ -316,7 +316,7 @@ mod tests {
         grant.shrink(MIB);
         assert_eq!(waits.await.bytes(), 2 * MIB);
         grant.shrink(9 * MIB);
-        assert_eq!(grant.bytes(), MIB, "nothing grows");
+        assert_eq!(grant.bytes(), MIB, "`shrink` must not enlarge a grant");
     }
 
     #[tokio::test(start_paused = true)]
@@ -356,12 +356,12 @@ mod tests {
             assert_eq!(
                 budget.take_untimed(MemoryShare::Values, MIB).await.bytes(),
                 MIB,
-                "it has given the first back"
+                "the first grant was returned, so the run may take again"
             );
         };
         timeout(Duration::from_secs(1), waits.of(run))
             .await
-            .expect("it waits for itself");
+            .expect("the run waits for its own grant");
     }
 
     #[test]
@@ -383,8 +383,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// If jobs take from the shares in order, all of them end, whatever they need, and they never hold more than
-        /// the budget.
+        /// Jobs that take from the shares in order all end, whatever they need, and never hold more than the budget.
         #[test]
         fn no_jobs_wait_for_each_other(jobs in proptest::collection::vec(([0_u64..6_000, 0_u64..3_000, 0_u64..6_000, 0_u64..9_000, 0_u64..6_000], 1_u64..50), 1..40)) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -403,7 +402,7 @@ mod tests {
                         }
                     });
                 }
-                while let Some(ended) = timeout(Duration::from_mins(1), running.join_next()).await.expect("a deadlock") {
+                while let Some(ended) = timeout(Duration::from_mins(1), running.join_next()).await.expect("the jobs wait for each other") {
                     ended.unwrap();
                 }
                 for share in MemoryShare::ALL {

@@ -2,8 +2,8 @@
 //! in memory.
 //!
 //! The environment also has the memory budget, the sizes of rows, the queue of rechecks, and the secret for seals. This
-//! module uses nothing of the protocol and no job. Of the items it uses only [shared documents](crate::items::shared),
-//! which use only memory and failures.
+//! module uses nothing of the protocol and no job. Of `items`, it uses only [shared entities](crate::items::shared),
+//! which in turn use only `memory` and `failure`.
 
 pub(crate) mod memory;
 pub(crate) mod recheck_message;
@@ -48,7 +48,8 @@ pub type Unread = Box<dyn std::error::Error + Send + Sync>;
 
 #[async_trait]
 pub trait CatalogHold: Send + Sync {
-    /// Whether the engine's catalog is still the recorded one. An error means that this is unknown at the moment.
+    /// Whether the engine's catalog is still the recorded one. An error means that the recorded catalog could not be
+    /// read.
     async fn holds(&self) -> Result<bool, Unread>;
 }
 
@@ -63,8 +64,8 @@ pub(crate) struct Env {
     pub(crate) row_sizes: RowSizes,
     pub(crate) rechecks: RecheckQueues,
     pub(crate) secret: Arc<SealSecret>,
-    /// Used to check whether the catalog is still the recorded one, before the close of a pass that changed items,
-    /// and by commands before each part of a walk. If it is not set, the catalog is never replaced.
+    /// Used to check whether the catalog is still the recorded one, before the close of a pass that changed items, and
+    /// by commands before each part of a walk. If unset, the catalog counts as the recorded one.
     pub(crate) recorded: OnceLock<Arc<dyn CatalogHold>>,
 }
 
@@ -131,7 +132,7 @@ fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String>
 }
 
 impl Env {
-    /// Fails if another catalog is recorded by now.
+    /// Fails if the engine's catalog is no longer the recorded one, or if the recorded one cannot be read.
     pub(crate) async fn refuse_replaced(
         &self,
         step: impl FnOnce() -> String,
@@ -228,8 +229,8 @@ impl Env {
         taint_for(self.recheck_after)
     }
 
-    /// The time after its announcement during which a pass may write to a sink. Another pass that finds the
-    /// announcement open looks again `recheck_after` later. By then no write of this pass may be under way.
+    /// How long after its announcement a pass may write to a sink. Another pass that finds the announcement open queues
+    /// a recheck, due `recheck_after` later. By then, no write of this pass may be under way.
     pub(crate) fn may_write_for(&self) -> Duration {
         self.recheck_after.saturating_sub(LATE_REQUEST)
     }

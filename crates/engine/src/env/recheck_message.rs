@@ -1,8 +1,8 @@
-//! Messages for rechecks: delayed looks at items that were dropped while an old request might still arrive.
+//! Messages for rechecks. A recheck reads items again that were dropped while an old request might still create them.
 //!
 //! A recheck is a message on `<queue>-recheck` that becomes visible after `recheck_after` and a margin, or later if it
-//! follows another recheck. By then no pass that ran when the recheck was queued is left, and the service no longer
-//! accepts a request that was signed then.
+//! follows another recheck. By then, every pass that was running when the recheck was queued has ended, and the service
+//! rejects every request that was signed before.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use evenkeel_model::{EntityKey, ItemAddress, Key, TableName, body, cause};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recheck {
     pub primary: Primary,
-    /// Items to look at, besides those that the footprint marks.
+    /// Items to read, besides those that the footprint marks as changing.
     pub items: Vec<ItemAddress>,
     /// Number of consecutive rechecks that led to this one.
     pub chained: u32,
@@ -87,7 +87,7 @@ impl Recheck {
             table: &first.primary.table,
             rechecks: rechecks.iter().map(|one| ListedRecheck::of(one)).collect(),
         };
-        // Strings and numbers always serialise.
+        // The struct consists of strings, numbers, lists and structs, so serializing it cannot fail.
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
     }
 
@@ -117,7 +117,7 @@ impl Recheck {
             chained: self.chained,
             told: self.taken_keys.clone(),
         };
-        // Strings and numbers always serialise.
+        // The struct consists of strings, numbers, lists and structs, so serializing it cannot fail.
         body::encode(&serde_json::to_string(&wire).unwrap_or_default())
     }
 

@@ -1,7 +1,7 @@
 //! Puts rechecks into recheck queues. Concurrent runs share a message.
 //!
-//! A message holds at most 100 rechecks of one table, with at most one recheck for each primary. A run that is alone
-//! does not wait for others.
+//! A message holds at most 100 rechecks of one table, with at most one recheck for each primary. A run sends its
+//! recheck at once if no other message to the queue is being sent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,8 +16,8 @@ pub(crate) const RECHECK_ITEMS_BYTES: usize = limits::QUEUE_BODY_BYTES / 2;
 /// Maximum number of rechecks in a message: as many as a delivery runs at once.
 const MAX_RECHECKS: usize = 100;
 
-/// A queue, the table of the primaries, and the number of consecutive rechecks that led to these, which determines the
-/// delay. Only rechecks of the same place share a message.
+/// Account, queue, table of the primaries, and [`Recheck::chained`], which determines the delay. Only rechecks for
+/// which all four are equal share a message.
 pub(crate) type RecheckPlace = (AccountName, QueueName, TableName, u32);
 
 type Answer = Result<(), StoreError>;
@@ -32,7 +32,7 @@ pub(crate) struct RecheckQueue<'e> {
 }
 
 impl RecheckQueues {
-    /// Puts a recheck. Either this caller or a concurrent caller sends the message that contains the recheck.
+    /// Either this caller or a concurrent caller sends the message that contains the recheck.
     pub(crate) async fn put(
         &self,
         place: &RecheckPlace,
@@ -40,8 +40,8 @@ impl RecheckQueues {
         queue: &RecheckQueue<'_>,
     ) -> Answer {
         loop {
-            // There is no answer if the caller that sends the message was dropped. That caller may have put the message
-            // before, but a second recheck does no harm.
+            // `None` means that the caller that was sending the message was dropped. The message may have been sent
+            // nevertheless, but a second recheck does no harm.
             if let Some(answer) = self.0.ask(place.clone(), recheck.clone(), queue).await {
                 return answer;
             }

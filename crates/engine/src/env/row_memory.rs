@@ -1,13 +1,13 @@
-//! Memory for the primary of a job. A run reserves memory before it reads the primary, according to the sizes of
-//! earlier rows of the table, and corrects the reservation once it knows the row's size.
+//! Memory for the primary of a job. A run reserves memory before it reads the primary, based on the sizes of earlier
+//! rows of the table, and corrects the reservation once it knows the row's size.
 //!
 //! A row's size is known only once the row is in memory, which is too late if hundreds of rows are read at once. So
 //! each table has an expected size. The expected size rises quickly and falls slowly, so that the large rows of a mixed
 //! table count for more than its small rows. If a row is larger than expected, its run waits again, and holds only the
-//! row while it waits. Small rows reserve nothing, because the estimate for a job in flight includes them.
+//! row while it waits. Small rows reserve nothing, because a few kilobytes for each job in flight do not matter.
 //!
 //! Only the first read of a run waits, because later reads may follow an announcement, after which no run may wait. A
-//! run that has a part of a later share, for example for the page of a walk, does not wait either.
+//! run that already has memory of another share, for example for the page of a walk, does not wait either.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -16,19 +16,20 @@ use crate::env::memory::{MemoryBudget, MemoryGrant, MemoryShare};
 use crate::env::waiting::is_first_read;
 use evenkeel_model::catalog::TableRef;
 
-/// Copies of a row in memory while its job runs: the answer, its properties, and the body of a write. For rows of 600
+/// Copies of a row in memory while its job runs: the response, the properties, and the body of a write. For rows of 600
 /// KB, 3.1 copies were measured.
 const COPIES: u64 = 3;
-/// Rows of fewer bytes reserve nothing.
+/// Rows with fewer bytes reserve nothing.
 const SMALL_BYTES: u64 = 8 << 10;
-/// Number of jobs of a table that may run at once while the sizes of its rows are unknown: more than travel in one
-/// transaction.
+/// Number of jobs of a table that may run at once while the sizes of its rows are unknown. More than the 100 writes
+/// that fit into one transaction, so that transactions can be full.
 const CONCURRENT_UNKNOWN: u64 = 128;
 /// Maximum number of tables whose sizes are kept. There must be a limit, because new tables by date are created for
-/// ever. If all sizes are forgotten, a burst of large rows costs more memory.
+/// ever. At the limit, all sizes are forgotten and learned anew.
 const CAPACITY: usize = 1_024;
-/// The expected size changes by this part of the difference with each row, upward and downward.
+/// Part of the difference by which a row that is larger than expected raises the expected size.
 const RISES_BY: f64 = 0.5;
+/// Part of the difference by which a row that is smaller than expected lowers the expected size.
 const FALLS_BY: f64 = 1.0 / 64.0;
 
 #[derive(Debug, Default)]
@@ -38,7 +39,7 @@ impl RowSizes {
     pub(crate) fn learn(&self, table: &TableRef, bytes: usize) {
         #[expect(
             clippy::cast_precision_loss,
-            reason = "a row has a mebibyte, and a wide entity 16"
+            reason = "a row has at most 1 MiB, and a wide entity at most 16 MiB"
         )]
         let bytes = bytes as f64;
         let mut sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,18 +58,19 @@ impl RowSizes {
         sizes.insert(table.clone(), bytes);
     }
 
-    /// Whether the rows of a table are small. `None` if none was read yet.
+    /// Whether the rows of a table are small; `None` if no row of the table was read yet.
     pub(crate) fn are_small(&self, table: &TableRef) -> Option<bool> {
         self.learned(table).map(|bytes| needed(bytes).is_none())
     }
 
-    /// Bytes to reserve before a row is read, from a share of this size; `None` if the rows of the table are small.
+    /// Bytes to reserve before a row is read, if `share` is the size of the share; `None` if the rows of the table are
+    /// small.
     fn expected(&self, table: &TableRef, share: u64) -> Option<u64> {
         self.learned(table)
             .map_or(Some(share / CONCURRENT_UNKNOWN), needed)
     }
 
-    /// The size that the rows of a table are expected to have; `None` if none was read yet.
+    /// The expected size of a row; `None` if no row of the table was read yet.
     fn learned(&self, table: &TableRef) -> Option<u64> {
         let bytes = self
             .0
@@ -98,7 +100,7 @@ const fn needed(bytes: u64) -> Option<u64> {
 pub(crate) struct RowMemory(OnceLock<MemoryGrant>);
 
 impl RowMemory {
-    /// Reads a row by `read`, and reserves memory for the row. `bytes` returns the row's size.
+    /// Reads a row by awaiting `read`, and reserves memory for it. `bytes` returns the row's size.
     pub(crate) async fn reading<T, E>(
         &self,
         sizes: &RowSizes,
@@ -125,7 +127,8 @@ impl RowMemory {
         match (needed(bytes as u64), &mut grant) {
             (Some(needed), Some(taken)) if taken.bytes() >= needed => taken.shrink(needed),
             (needed, _) => {
-                // The run must hold no part of the share while it waits for a larger part.
+                // The part is returned before a larger one is requested. Two runs that each kept a part could wait for
+                // each other.
                 drop(grant.take());
                 grant = take(needed).await;
             }
@@ -168,14 +171,14 @@ mod tests {
         assert_eq!(
             sizes.expected(&table("Staff"), SHARE),
             None,
-            "small rows take nothing"
+            "small rows reserve nothing"
         );
         assert_eq!(sizes.are_small(&table("Staff")), Some(true));
         assert_eq!(sizes.are_small(&table("Cases")), None);
         assert_eq!(
             sizes.expected(&table("Offices"), SHARE),
             Some(SHARE / 128),
-            "each table has its own"
+            "the row size of another table is still unknown"
         );
     }
 
@@ -191,7 +194,7 @@ mod tests {
             sizes
                 .expected(&table("Staff"), SHARE)
                 .is_some_and(|bytes| bytes > 300_000),
-            "a hundred small ones after it"
+            "a hundred small rows lower the expected size slowly"
         );
         (0..1_000).for_each(|_| sizes.learn(&table("Staff"), 0));
         assert_eq!(sizes.expected(&table("Staff"), SHARE), None);
@@ -219,7 +222,11 @@ mod tests {
         let run = || Waits::new(Arc::new(SystemClock::new()));
         let memory = Arc::new(RowMemory::default());
         run().of(row(Arc::clone(&memory), 600 << 10)).await;
-        assert_eq!(held(), 1_800 << 10, "a row that nobody expected");
+        assert_eq!(
+            held(),
+            1_800 << 10,
+            "the first row of the table reserves three times its size"
+        );
         drop(memory);
         let (first, second) = (
             Arc::new(RowMemory::default()),
@@ -230,15 +237,19 @@ mod tests {
             assert_eq!(
                 held(),
                 900 << 10,
-                "a smaller one gives back what it does not need"
+                "a row that is smaller than expected returns the surplus"
             );
             row(Arc::clone(&second), 600 << 10).await;
-            assert_eq!(held(), 900 << 10, "the second of a run takes nothing");
+            assert_eq!(
+                held(),
+                900 << 10,
+                "the second read of a run reserves nothing"
+            );
         };
         run().of(both).await;
         drop((first, second));
         row(Arc::default(), 600 << 10).await;
-        assert_eq!(held(), 0, "outside of a run nothing is held");
+        assert_eq!(held(), 0, "a read outside a run reserves nothing");
     }
 
     #[tokio::test(start_paused = true)]
@@ -269,7 +280,11 @@ mod tests {
             }
         });
         futures::future::join_all(runs).await;
-        assert_eq!(most.load(Ordering::SeqCst), 5, "of 16 MiB");
+        assert_eq!(
+            most.load(Ordering::SeqCst),
+            5,
+            "the share of 16 MiB has room for five rows of 3 MiB"
+        );
         assert_eq!(
             budget.used(MemoryShare::Rows),
             MemoryUse {

@@ -1,10 +1,10 @@
 //! Seals on cursors: a cursor is trusted only if a worker wrote it into this very message.
 //!
 //! A cursor records which part of a job is already done. With a forged cursor, anybody who may add messages could make
-//! a worker drop a table whose rows are in no archive, or record findings that no audit made. So each cursor has an
-//! HMAC over the cursor and the id of its message. The secret is in `EvenkeelMigrations` of the account `main`. The
-//! first worker that needs the secret creates it. If a cursor has no valid seal, it is ignored and the job begins anew.
-//! The same secret is used to seal footprints, and as the key for digests of jobs.
+//! a worker drop a table whose rows are in no archive, or record findings that no audit made. So each cursor has a
+//! seal, an HMAC over the id of its message, the operation and the cursor. The secret is in `EvenkeelMigrations` of the
+//! account `main`. The first worker that needs the secret creates it. If a cursor has no valid seal, it is ignored and
+//! the job begins anew. The same secret is used to seal footprints, and as the key for digests of jobs.
 
 use std::borrow::Cow;
 
@@ -51,7 +51,7 @@ impl CursorSeal {
         }
     }
 
-    /// Resets a cursor if no worker wrote it into this message.
+    /// Resets a cursor that has no valid seal for this message.
     fn verify(&self, cursor: &mut dyn JobCursor) {
         let stored_seal = cursor.take_seal();
         if cursor.has_begun() && stored_seal.as_deref() != Some(self.of(&cursor.to_json()).as_str())
@@ -106,9 +106,8 @@ async fn cursor_seal(
     })
 }
 
-/// The delivery as it is written into stamps. If the catalog has encrypted properties, the digest of the job is keyed.
-/// Otherwise somebody who reads the entity could guess the values of these properties in the job, and a plain digest
-/// would confirm a right guess.
+/// The delivery with the digest of the job as stamps contain it. If the catalog has encrypted properties, the digest is
+/// keyed. A plain digest would let anybody who can read a stamp check guesses of the job's encrypted values.
 pub(crate) async fn keyed<'d>(
     env: &Env,
     delivery: &'d Delivery,
@@ -127,8 +126,8 @@ pub(crate) async fn keyed<'d>(
     Ok(Cow::Owned(keyed))
 }
 
-/// Reads the secret for seals, unless it was read before. If it cannot be read, footprints are written without seals.
-/// The next attempt follows after a minute, so that no job waits for it.
+/// Reads the secret for seals, unless it was read before. If it cannot be read, footprints are written without seals,
+/// and the secret is not read again for a minute, so that most jobs are not slowed down.
 pub(crate) async fn read_secret(env: &Env) {
     if env.secret.is_to_be_read(env.clock.monotonic())
         && let Err(failure) = secret(env).await
@@ -172,7 +171,7 @@ async fn read_or_draw(env: &Env) -> Result<Secret, Failure> {
         .await
     {
         Ok(_) => Ok(Secret(drawn)),
-        // Another worker was faster, or this request was executed and its answer was lost.
+        // Another worker created the secret first, or this insert was executed and its answer was lost.
         Err(error) if error.may_have_lost() => {
             let found = find(main.tables.as_ref(), &table, &key)
                 .await

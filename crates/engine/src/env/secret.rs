@@ -1,4 +1,4 @@
-//! The secret for seals, and the decision when to read it.
+//! The secret for seals, and when to read it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use tokio::sync::OnceCell;
 
-/// Bytes of the secret. As text in hex, it has twice as many characters.
+/// Length of the secret in bytes. It is stored as twice as many hexadecimal digits.
 pub(crate) const SECRET: usize = 32;
 /// Milliseconds during which footprints are written without seals after the secret could not be read.
 const RETRY_MS: u64 = 60_000;
@@ -32,7 +32,7 @@ impl Secret {
 #[derive(Default)]
 pub struct SealSecret {
     pub(crate) read: OnceCell<Secret>,
-    /// Monotonic time in milliseconds before which no run tries again to read the secret for a footprint.
+    /// Monotonic time in milliseconds. Until then, no run tries to read the secret for a footprint.
     not_before: AtomicU64,
 }
 

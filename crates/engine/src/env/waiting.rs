@@ -1,8 +1,9 @@
 //! Time that a run spends waiting for other runs of its process. This time does not count as the run's own time.
 //!
-//! `worker.job_timeout` is for runs that hang or never end. A run that waits for its turn at something scarce does
-//! neither, so such waits do not count towards the timeout. They must end before the run announces anything, because
-//! `recheck_after` is based on the assumption that no run works for longer than `job_timeout` after its announcement.
+//! `worker.job_timeout` stops runs that hang or never end. A run that waits for memory or for a lock of another run
+//! does neither, so such waits do not count towards the timeout. They must end before the run announces anything,
+//! because `recheck_after` is based on the assumption that no run works for longer than `job_timeout` after its
+//! announcement.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,15 +28,17 @@ pub struct Waits {
     unreported: Arc<Mutex<Vec<ItemChange>>>,
 }
 
-/// Whether a run has a part of each memory share, by the share's number. `memory` defines five shares.
+/// For each `MemoryShare`, whether the run has a part of it. The share's discriminant is the index; five of eight are
+/// used.
 type Shares = [AtomicBool; 8];
 
-/// A part of a share of memory. Until it is dropped, the run takes no other part of that share.
+/// Marks that the run has a part of a memory share. Until the mark is dropped, the run takes no other part of the
+/// share.
 #[derive(Debug)]
 pub(crate) struct SharePart(Option<(Arc<Shares>, usize)>);
 
-/// Records that this run takes a part of a share. `None` if the run already has a part of the share, because it must
-/// not wait for another part.
+/// Marks that this run takes a part of a share. `None` if the run already has a part of the share: if it waited for
+/// another part, it could wait for itself.
 pub(crate) fn part_of(share: usize) -> Option<SharePart> {
     let Ok(shares) = WAITS.try_with(|waits| Arc::clone(&waits.shares)) else {
         return Some(SharePart(None));
@@ -44,7 +47,8 @@ pub(crate) fn part_of(share: usize) -> Option<SharePart> {
     (!had).then(|| SharePart(Some((shares, share))))
 }
 
-/// Whether this run now reads a primary for the first time and has no part of any share; `false` outside a run.
+/// Returns `true` once in each run, at its first read of a primary, and only if the run has no part of any share.
+/// `false` outside a run.
 pub(crate) fn is_first_read() -> bool {
     let is_first = |waits: &Waits| !waits.has_read_primary.swap(true, Ordering::SeqCst);
     let has_no_part = |waits: &Waits| waits.shares.iter().all(|part| !part.load(Ordering::SeqCst));
@@ -64,8 +68,9 @@ impl Drop for SharePart {
 #[derive(Default)]
 struct WaitTotal {
     finished: Duration,
-    /// Number of waits under way, and the monotonic time since which there has been at least one.
+    /// Number of waits under way.
     under_way: usize,
+    /// Monotonic time at which `under_way` last rose from zero.
     since: Duration,
 }
 
@@ -164,7 +169,7 @@ pub(crate) fn waited() -> Duration {
     WAITS.try_with(Waits::so_far).unwrap_or_default()
 }
 
-/// Awaits something that depends on other runs of this process. The wait does not count as the run's own time.
+/// Awaits something that depends on other runs of this process. The wait does not count towards the run's timeout.
 pub async fn exclude_from_timeout<T>(wait: impl Future<Output = T>) -> T {
     let waiting = WAITS.try_with(Waits::begin).ok();
     let waited = wait.await;
@@ -210,7 +215,7 @@ mod tests {
             assert_eq!(
                 waits.so_far(),
                 5 * second,
-                "one under way counts as far as it is"
+                "a wait under way counts up to now"
             );
         };
         tokio::join!(waits.of(run), watch);

@@ -66,8 +66,8 @@ impl WholeItem for ValueBlob<'_> {
         }
         let metadata = item::metadata(&source_text(&by.scope.primary), &write.address.view);
         if let Some(etag) = &write.over {
-            // The name determines the content, so the blob is not uploaded again. The new version makes a pending drop
-            // of the old version fail its condition.
+            // The name of the blob contains the hash of its content, so the content is right and only the version
+            // changes. A late request that deletes the old version then fails its condition.
             return Ok(blobs
                 .set_metadata(self.container, self.name, &metadata, etag)
                 .await
@@ -90,7 +90,8 @@ impl WholeItem for ValueBlob<'_> {
             .map(Some))
     }
 
-    /// Compares only the ETags and does not read the blob, because every write gives it a new ETag.
+    /// Compares the ETag that was read with the ETag in the footprint. The content is not read, because each write of a
+    /// blob changes its ETag.
     async fn differs(
         &self,
         _: &Scope<'_>,

@@ -18,7 +18,7 @@ pub(crate) struct Stays<'p> {
     pub(crate) desired: &'p BTreeMap<ItemAddress, Item>,
 }
 
-/// Returns the items that differ from the footprint. The next round reads these items before it reads the primary, and
+/// Returns the items that differ from the footprint. The next round reads these items before it reads the primary, then
 /// writes them.
 pub(super) async fn differing(
     from: LookContext<'_, '_>,

@@ -1,8 +1,8 @@
-//! An entity stored as a document: in a container, or in a folder that all workers share.
+//! Entities stored as JSON documents: blobs in a container, or files in a folder that all workers share.
 //!
 //! A document is written and deleted under conditions, as a row is. A blob has the ETag of the service; the ETag of a
-//! file is computed from its content. An entity with large values beside its document is a primary with a footprint,
-//! and its pass reads the document instead of a row. No items are derived from any other document.
+//! file is computed from its content. An entity whose large values are stored next to its document is a primary with a
+//! footprint, and its pass reads the document instead of a row. Other documents have no footprint.
 
 use bytes::Bytes;
 
@@ -47,7 +47,7 @@ enum DocumentSink<'e> {
 }
 
 pub(crate) enum Filed {
-    /// Done. After a write, contains the new version.
+    /// Contains the new version after a write, and `None` after a deletion.
     Done(Option<ETag>),
     Lost,
     Unanswered,
@@ -169,7 +169,7 @@ impl<'e> ArchiveDocument<'e> {
         })
     }
 
-    /// Rejects an entity whose large values would be left behind.
+    /// Rejects an entity with large values, because a restore of the document alone does not copy them.
     pub(crate) fn refuse_values(&self, entity: &Entity) -> Result<(), Failure> {
         large::known_pointers(entity).map_err(|error| permanent(self.doing("restoring"), error))?;
         match large::pointers(&self.folder(), entity).next() {
@@ -330,7 +330,7 @@ impl<'e> ArchiveDocument<'e> {
             DocumentSink::File { files, place } => {
                 let deleted = files.delete(place, etag).await?;
                 if deleted {
-                    tracing::info!(archive = %self.archive.name, dir = place.dir, file = %place.name, "deleted file {}: its entity has left the archive", place.name);
+                    tracing::info!(archive = %self.archive.name, dir = place.dir, file = %place.name, "deleted file {}: its entity is no longer in the archive", place.name);
                 }
                 deleted
             }

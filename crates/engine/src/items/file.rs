@@ -1,8 +1,8 @@
-//! Items that are files: large values beside the document of their entity, in a folder that all workers share.
+//! Items that are files: large values stored next to the document of their entity, in a folder that all workers share.
 //!
 //! A file does not record its owner. It belongs to an entity if it is in the folder of the entity's archive and its
-//! name has the prefix of the entity's document. Other files are never read, written or removed, and no folder is
-//! created for them.
+//! name begins with the name of the entity's document. Other files are never read, written or removed. The version of a
+//! file is its *mark*, which is known without reading the content.
 
 use async_trait::async_trait;
 
@@ -46,7 +46,7 @@ impl WholeItem for ValueFile {
         ])
     }
 
-    /// Creates the file if it does not exist, gives an existing file a new mark, or removes the file at its mark. A
+    /// Creates the file if it does not exist, gives an existing file a new mark, or removes a file with this mark. A
     /// write returns the new mark, which the footprint lists as the ETag of the item.
     async fn request(
         &self,
@@ -58,7 +58,7 @@ impl WholeItem for ValueFile {
             ItemOperation::Drop(_, mark) => {
                 let removed = files.remove(place, mark).await;
                 if matches!(removed, Ok(true)) {
-                    tracing::info!(primary = %by.scope.primary, dir = place.dir, file = %place.name, "deleted file {}: its entity has another value", place.name);
+                    tracing::info!(primary = %by.scope.primary, dir = place.dir, file = %place.name, "deleted file {}: its entity no longer points to it", place.name);
                 }
                 return Ok(removed.map(|_| None));
             }
@@ -71,8 +71,8 @@ impl WholeItem for ValueFile {
             ));
         }
         if let Some(mark) = &write.over {
-            // The name determines the content, so the file is not written again. The new mark makes a pending drop of
-            // the file fail its condition.
+            // The name of the file contains the hash of its content, so the content is right and only the mark changes.
+            // A late removal of the file at its old mark then fails its condition.
             return Ok(files.renew(place, mark).await.map(Some));
         }
         Ok(by
@@ -82,7 +82,8 @@ impl WholeItem for ValueFile {
             .map(Some))
     }
 
-    /// Compares only the marks and does not read the file, because every write of a file gives it a new mark.
+    /// Compares the mark that was read with the mark in the footprint. The content is not read, because each write of a
+    /// file changes its mark.
     async fn differs(
         &self,
         _: &Scope<'_>,

@@ -73,8 +73,8 @@ trait ItemStore: Send + Sync {
 /// A location that holds exactly one item, so that each operation is one request.
 #[async_trait]
 trait WholeItem: Send + Sync {
-    /// Whether every request has a condition. A request without one may take effect late, even if it does not create
-    /// the item.
+    /// Whether every request is conditional. If not, a late update or drop may still take effect, not only a late
+    /// insert.
     const CONDITIONAL: bool = true;
 
     async fn look(

@@ -158,7 +158,7 @@ impl ItemStore for PartStore<'_> {
         write: &Write,
         _: Option<&ETag>,
     ) -> Result<bool, Failure> {
-        // A member has no content besides its existence.
+        // A list member has no content that could differ.
         let (Content::Properties(desired), Some((table, key))) = (&write.content, self.site.row())
         else {
             return Ok(false);

@@ -50,7 +50,7 @@ impl WholeItem for RowStore<'_> {
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
     ) -> Result<Vec<ObservedItem>, Failure> {
-        // The whole row is the item, so only the properties that name its owner are read.
+        // The item is the whole row, so the properties that name its owner are enough.
         let own = [
             item::SOURCE_PROPERTY.to_owned(),
             item::VIEW_PROPERTY.to_owned(),

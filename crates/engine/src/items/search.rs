@@ -43,8 +43,8 @@ impl DocumentStore<'_> {
 impl WholeItem for DocumentStore<'_> {
     const CONDITIONAL: bool = false;
 
-    /// If a write is announced, the content proves nothing, because the write may still arrive. So the sink is not
-    /// read. A run without a delivery (an audit, a dry run) reads it nevertheless.
+    /// If a write of the document is announced, the sink is not read, because that write may still arrive and change
+    /// the content. A run without a delivery (an audit, a dry run) reads the sink nevertheless.
     async fn look(
         &self,
         from: &LookContext<'_, '_>,
@@ -119,7 +119,7 @@ impl WholeItem for DocumentStore<'_> {
             .sink(by.scope)?
             .write(self.collection, std::slice::from_ref(&write))
             .await;
-        // A sink answers each write separately.
+        // The sink returns one result for each write, and one write was sent.
         Ok(written
             .and_then(|written| written.into_iter().next().unwrap_or(Ok(())))
             .map(|()| token))

@@ -99,7 +99,8 @@ pub(crate) struct ValueOrigin {
 #[derive(Default)]
 pub(crate) struct RunValues {
     pub(crate) supplies: BTreeMap<ItemAddress, Supply>,
-    /// Memory for copying values between blobs. A pass that copies holds it from its first announcement on.
+    /// Memory for copying values between blobs. A pass that copies takes this memory before its first announcement, and
+    /// keeps it.
     slot: Option<MemoryGrant>,
 }
 
@@ -181,7 +182,7 @@ impl RunValues {
                 large_entity::ComputedPropertyError(property.clone()),
             ));
         }
-        // A wide entity takes as many rows as it needs, so its size is not limited here.
+        // A wide entity is split into as many rows as it needs, so its size is not limited here.
         let room = if scope.env.catalog.wide.contains(scope.source) {
             usize::MAX
         } else {
@@ -230,8 +231,8 @@ impl RunValues {
         Ok(change.with_texts(&texts))
     }
 
-    /// Takes over an entity that comes from another primary. Its pointers now lead to values of this primary, whose
-    /// contents are copied when they are uploaded.
+    /// Makes the pointers of an entity that comes from another primary lead to values of this primary. The contents are
+    /// copied when those values are uploaded.
     pub(crate) async fn take_in(
         &mut self,
         scope: &Scope<'_>,
@@ -260,7 +261,7 @@ impl RunValues {
             let mut moved = moved.map_err(|error| permanent(writing(scope), error))?;
             if let (ValueLocation::Files { .. }, Some(container)) = (&location, &pointer.container)
             {
-                // A file has no content type, so the pointer records that of the blob.
+                // A file has no content type, so the pointer records the content type of the blob.
                 let version =
                     version(scope, from.location.account(), container, &pointer.name).await?;
                 moved.content_type = version.map(|version| version.content_type);
@@ -282,8 +283,8 @@ impl RunValues {
         self.supplies = values;
     }
 
-    /// Waits for memory if this pass must copy large values itself. Contents that arrived with the job are counted
-    /// elsewhere, and copies that the service makes need no memory.
+    /// Waits for memory if this pass must copy large values itself. Contents that arrived with the job are already
+    /// counted with its message or staged entity, and copies that the service makes need no memory.
     pub(crate) async fn take_slot(&mut self, scope: &Scope<'_>) {
         let carried = |(address, supply): (&ItemAddress, &Supply)| match supply {
             Supply::Bytes { .. } => false,
@@ -364,7 +365,8 @@ impl RunValues {
                 content_type,
             } => {
                 upload.content_type.clone_from(content_type);
-                // The file belongs to the archived entity, whose pointers lead into its own folder.
+                // `own_files` would refuse this file, because it belongs to the archived entity. `take_in` has selected
+                // only pointers into the folder of that entity.
                 let files = scope.env.stores.files();
                 let files = files.map_err(|error| {
                     permanent(format!("finding the folder of {address}"), error)
@@ -427,7 +429,8 @@ impl RunValues {
     }
 }
 
-/// Origin of this primary's large values, for the entity that takes them over; `None` if the table cannot have any.
+/// Where this primary's large values are stored, for a primary that takes them over. `None` if entities of the table
+/// cannot have large values.
 pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     let (_, location) = scope.env.catalog.value_location_of(scope.source)?;
     Some(ValueOrigin {
@@ -480,8 +483,8 @@ async fn version(
     Ok(found.map(|found| Staged::of(account.clone(), container.clone(), name.clone(), found)))
 }
 
-/// The file store, for access to a file with a value of this entity. A file belongs to the entity if it is in the
-/// folder of the entity's archive, and its name is in the entity's own subfolder.
+/// Returns the file store if the file at `place` belongs to this entity, that is, if the file is in the folder of the
+/// entity's archive, and in the entity's own subfolder.
 pub(crate) fn own_files<'e>(
     scope: &Scope<'e>,
     place: &FilePlace,
@@ -507,7 +510,8 @@ pub(crate) fn own_files<'e>(
         .map_err(|error| permanent(step(), error))
 }
 
-/// The value to copy is missing. Its entity may just have been deleted, which the next delivery detects.
+/// The failure is transient: the entity of the missing value may just have been deleted, which the next delivery
+/// detects.
 fn missing_blob(address: &ItemAddress, pointer: &Pointer) -> Failure {
     let site = match &pointer.container {
         Some(container) => Site::Blob {

@@ -76,7 +76,10 @@ pub(crate) struct ItemReport {
 
 /// Fields of an item's location: a row, a blob, a file or a document.
 #[derive(JsonSchema)]
-#[expect(dead_code, reason = "the schema of a value whose own type knows none")]
+#[expect(
+    dead_code,
+    reason = "only the schema of `Site`, which has no schema of its own"
+)]
 struct SiteFields {
     /// Table of a row.
     table: Option<String>,

@@ -38,8 +38,9 @@ const ESCAPED_TIMES: usize = 6;
 /// Maximum factor by which a body becomes longer: it is escaped and indented, and its keys are repeated in a heading
 /// and a link.
 const BODY_TIMES: usize = 20;
-/// Maximum length of a shown error, and of any other shown text. Workers write no longer texts.
+/// Maximum length of an error in an answer, which is also the maximum length that workers write.
 const SHOWN_ERROR_BYTES: usize = 4_096;
+/// Maximum length of any other text in an answer.
 const SHOWN_TEXT_BYTES: usize = 1_024;
 
 /// The front of the poison queues.
@@ -206,7 +207,7 @@ pub(super) async fn discard(
     answer(change(&api, selection, MessageAction::Discard, actor).await?)
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "what handlers give back")]
+#[expect(clippy::unnecessary_wraps, reason = "handlers return a `Result`")]
 fn answer(report: PoisonReport) -> Result<Response, Problem> {
     let status = if report.in_progress {
         StatusCode::ACCEPTED

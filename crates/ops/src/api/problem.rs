@@ -78,7 +78,7 @@ impl Problem {
         }
     }
 
-    /// Puts the name of the part of the request that the error is about before the error text.
+    /// Prefixes the error with the part of the request to which it applies.
     pub(super) fn before(self, part: &str) -> Self {
         Self {
             error: format!("{part}: {}", self.error),

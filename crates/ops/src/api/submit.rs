@@ -87,7 +87,7 @@ pub(super) struct SubmitQuery {
     pack: Option<usize>,
 }
 
-/// Default number of jobs per message. As many jobs fill one transaction.
+/// Default number of jobs per message: as many as fit into one transaction.
 pub(super) const PACK: usize = 100;
 /// Maximum number of jobs per message.
 const MOST: usize = 1_000;
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(
             many(truncated).unwrap().unwrap().len(),
             2,
-            "one that is no job keeps no other back"
+            "an invalid line does not keep the other from being sent"
         );
         for body in [
             "{\"op\":\n\"sync\"}",

@@ -15,7 +15,7 @@ const CLAIM_BYTES: usize = 128;
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl Peer {
-    /// The address of a connection that has none.
+    /// Stands for the address of a connection without an address.
     pub(super) const NOBODY: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 }
 

@@ -74,7 +74,7 @@ mod tests {
         failures.failed(HERE, now);
         assert!(
             failures.wait(HERE, now).is_some(),
-            "one at a time from here on"
+            "each further wrong token has to wait"
         );
     }
 

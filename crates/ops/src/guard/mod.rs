@@ -7,8 +7,8 @@
 //!
 //! Each token has a holder, with a name and a role: read or operate. A holder also needs the right to see contents of
 //! entities before they are shown. `POST /login` returns a session, which is a cookie, for a token. The session has the
-//! rights of the token and ends if the token is removed. After ten wrong tokens an address has to wait. A token is
-//! compared before that, so that wrong tokens of other senders at the same address never lock out a correct token.
+//! rights of the token and ends if the token is removed. After ten wrong tokens an address has to wait. A correct token
+//! is accepted even then, because other senders at the same address may have sent the wrong tokens.
 
 mod actor;
 mod failures;
@@ -154,7 +154,7 @@ impl Guard {
             .and_then(|token| self.tokens.holder_of(&token))
     }
 
-    /// Reads changed token files again. An unknown token in the request makes this happen earlier.
+    /// Reads changed token files again. If the request has an unknown token, the files are read earlier.
     async fn keep_current(&self, given: Option<&str>) {
         let is_unknown = given.is_some_and(|given| self.tokens.holder(given).is_none());
         self.tokens
@@ -173,8 +173,8 @@ impl Guard {
         if origin::is_proxied(facts.version, facts.headers) {
             return Err(AccessRefusal::Proxied);
         }
-        // A page of another site cannot read the answer. It could measure how long the answer takes, and so find out
-        // which keys exist.
+        // A page of another site cannot read the answer. But the page could measure how long the answer takes, and so
+        // find out which keys exist.
         if origin::origin(facts.headers) == RequestOrigin::Other {
             return Err(AccessRefusal::OtherSite);
         }
@@ -518,12 +518,12 @@ mod tests {
             assert_eq!(
                 lets(&[&foreign[..], &[cookie]].concat()),
                 Err(AccessRefusal::OtherSite),
-                "a session is no reason: {foreign:?}"
+                "a session does not allow requests of another site: {foreign:?}"
             );
             assert_eq!(
                 lets(&[&foreign[..], &[("authorization", "Bearer s3cret")]].concat()),
                 Ok(()),
-                "a token is: {foreign:?}"
+                "a token allows requests of another site: {foreign:?}"
             );
         }
         for own in [
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(
             guard.lets(&Method::POST, &link, PEER),
             Err(AccessRefusal::OtherSite),
-            "a form of another site is no link"
+            "a form of another site is refused, unlike a link"
         );
     }
 
@@ -605,7 +605,7 @@ mod tests {
         assert_eq!(
             guard.lets(&Method::POST, &without_origin, PEER),
             Err(AccessRefusal::OtherSite),
-            "a browser says where it comes from"
+            "a session without an origin may not change anything"
         );
         let token = headers(&[
             ("host", "h"),
@@ -637,7 +637,7 @@ mod tests {
             assert_eq!(
                 guess("s3cret", PEER),
                 Ok(()),
-                "after {number} wrong ones of this address"
+                "the correct token after {number} wrong tokens of the same address"
             );
         }
         assert_eq!(refused, 990);
@@ -663,7 +663,7 @@ mod tests {
         assert_eq!(
             guard.lets(&Method::GET, &own, PEER),
             Ok(()),
-            "nor does a session that it gave"
+            "a session of a correct token works while the address has to wait"
         );
         assert_eq!(
             guard.lets(&Method::POST, &own, PEER),

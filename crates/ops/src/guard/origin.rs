@@ -209,13 +209,16 @@ mod tests {
             header::HOST,
             axum::http::HeaderValue::from_bytes(b"\xe9vil").unwrap(),
         )]);
-        assert!(!names_this_machine(&latin), "what is no text is no name");
+        assert!(
+            !names_this_machine(&latin),
+            "a host that is not text is rejected"
+        );
         let mut two = headers(&[("host", "localhost")]);
         two.append(header::HOST, "evil.example".parse().unwrap());
-        assert!(!names_this_machine(&two), "of two hosts neither counts");
+        assert!(!names_this_machine(&two), "two `Host` headers are rejected");
         assert!(
             names_this_machine(&HeaderMap::new()),
-            "a program that says nothing"
+            "a request without a `Host` header is accepted"
         );
     }
 }

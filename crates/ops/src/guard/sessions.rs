@@ -120,7 +120,7 @@ mod tests {
         );
         assert!(
             !set.contains("Path="),
-            "a browser keeps it for what is below the path of the sign-in page: {set}"
+            "without `Path`, the cookie is valid below the folder of the sign-in page: {set}"
         );
         let sent = with(&format!("other=1; {}", set.split(';').next().unwrap()));
         assert_eq!(sessions.token(&sent, now), Some(digest("token")));

@@ -245,11 +245,11 @@ pub(super) mod tests {
         for operator in ["operate", "other"] {
             let key = bell_key(&operator.into());
             assert!(tokens.rings(&key) && !tokens.rings(operator), "{operator}");
-            assert_eq!(name(&tokens, &key), None, "and is good for nothing else");
+            assert_eq!(name(&tokens, &key), None, "a doorbell key is not a token");
         }
         assert!(
             !tokens.rings(&bell_key(&"read".into())),
-            "operators' alone ring"
+            "only the keys of operators ring"
         );
         let none = Tokens::new(&[], Duration::ZERO);
         assert!(name(&none, "").is_none() && !none.allow(HttpRole::Read) && !none.rings(""));
@@ -291,13 +291,13 @@ pub(super) mod tests {
         assert_eq!(
             name(&tokens, "the first token of alice"),
             Some("alice"),
-            "it is not read for every request"
+            "the file is not read for every request"
         );
         tokens.keep_current(true, Duration::from_secs(9)).await;
         assert_eq!(
             name(&tokens, "the second token of alice"),
             Some("alice"),
-            "but soon for a token that nobody has"
+            "the file is read early because of an unknown token"
         );
         assert_eq!(name(&tokens, "the first token of alice"), None);
         assert!(tokens.rings(&bell_key(&"the second token of alice".into())));
@@ -308,7 +308,7 @@ pub(super) mod tests {
         assert_eq!(
             name(&tokens, "the third token of alice"),
             None,
-            "once a second for all of them"
+            "unknown tokens cause at most one read per second"
         );
         for bad in ["short", ""] {
             write(bad);

@@ -85,7 +85,7 @@ impl CostSeries {
                 || (None, Billed::default()),
                 |(slot, billed)| (Some(*slot), *billed),
             );
-        #[expect(clippy::cast_precision_loss, reason = "an hour's requests")]
+        #[expect(clippy::cast_precision_loss, reason = "the requests of an hour")]
         let per_day = |of: fn(Billed) -> u64, price: f64| {
             let (slot, billed) = last?;
             let seconds =

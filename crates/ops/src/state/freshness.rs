@@ -77,7 +77,7 @@ impl FoundSeries {
             (sum.0 + slot.in_time, sum.1 + slot.late)
         });
         let found: u64 = in_time + late;
-        #[expect(clippy::cast_precision_loss, reason = "an hour's writes")]
+        #[expect(clippy::cast_precision_loss, reason = "the writes of an hour")]
         let late = (found > 0).then(|| late as f64 / found as f64);
         Freshness {
             goal_seconds: GOAL.as_secs_f64(),

@@ -19,7 +19,7 @@ pub(super) fn poison(queue: &QueueName, messages: u64) {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "2^53 items do not exist, and a time is told in seconds"
+    reason = "2^53 items do not exist, and times are in seconds"
 )]
 pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
     gauge!(names::DRIFT_ITEMS, names::VIEW => view.as_str().to_owned()).set(drift as f64);
@@ -29,7 +29,7 @@ pub(super) fn audit(view: &ViewName, drift: u64, completed: Timestamp) {
 
 /// Sets the gauges of each account: the load of its busiest partition in a slot, the number of its throttled scopes,
 /// and its request rate limit.
-#[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
+#[expect(clippy::cast_precision_loss, reason = "the requests of ten seconds")]
 pub(super) fn accounts(
     accounts: &[AccountName],
     busiest: &[PartitionLoad],

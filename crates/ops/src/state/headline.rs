@@ -634,7 +634,7 @@ mod tests {
         assert_eq!(
             missing(900, &[("a", 700, None)], known).state,
             HealthState::Stuck,
-            "it was heard of again, and fell silent again"
+            "the worker has reported again since, and is silent again"
         );
     }
 

@@ -80,7 +80,7 @@ struct Peak {
 
 impl HotSeries {
     /// Records the busiest partitions and queues of a slot that has ended.
-    #[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
+    #[expect(clippy::cast_precision_loss, reason = "the requests of ten seconds")]
     pub(super) fn sampled(&mut self, number: u64, busiest: Vec<PartitionLoad>) {
         self.0.retain(|_, peak| peak.seen + SLOTS as u64 > number);
         for busy in busiest {
@@ -135,12 +135,12 @@ impl HotSeries {
 }
 
 impl Peak {
-    #[expect(clippy::cast_precision_loss, reason = "an hour's requests")]
+    #[expect(clippy::cast_precision_loss, reason = "the requests of an hour")]
     fn throttled_share(&self) -> f64 {
         self.throttled as f64 / self.requests.max(1) as f64
     }
 
-    /// Orders partitions and queues: one that is throttled is hotter than any that is not.
+    /// Sort key: a throttled partition or queue is hotter than every other.
     fn heat(&self) -> f64 {
         self.most + if self.throttled > 0 { 1e9 } else { 0.0 }
     }
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(
             (later.len(), later[0].peak_per_second),
             (1, 10.0),
-            "an hour later the peak is past"
+            "an hour later the peak is no longer shown"
         );
         // The table of this partition is not in the catalog.
         let withheld = series.now(371, &Catalog::default(), PartitionNames::OfPrimaries, 10);

@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(
             found("", 2, Some(0)).as_deref(),
             Some("A1 b2 c3"),
-            "one that is asked for by its number has all"
+            "a job that is requested by its number has all keys"
         );
         assert_eq!((found("d4", 2, None), found("", 2, Some(1))), (None, None));
     }

@@ -35,8 +35,8 @@ pub(super) async fn measure(ops_state: &OpsState, stores: &Stores, wait: impl Fn
             }
             tokio::select! {
                 biased;
-                // This worker has poisoned a message, and the number that it has added is an estimate. A count corrects
-                // it, at most once a second.
+                // If this worker has poisoned a message, the number of poison messages is an estimate, so they are
+                // counted again, at most once a second.
                 () = ops_state.recount.notified() => sleep(RECOUNT_AFTER).await,
                 () = sleep(wait()) => {}
             }

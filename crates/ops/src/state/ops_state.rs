@@ -170,7 +170,8 @@ impl OpsState {
     pub fn headline(&self) -> Headline {
         let queues = self.queues();
         let jobs: Vec<&QueueNow> = queues.iter().filter(|queue| queue.kind == "jobs").collect();
-        // The count of messages includes those in flight, but it may be outdated. The number in flight is current.
+        // The count of messages includes messages in flight, but may be outdated. So it is at least the number in
+        // flight, which is current.
         let waiting = |queue: &&&QueueNow| {
             queue
                 .messages
@@ -536,8 +537,7 @@ fn belongs(queue: &QueueName, configured: &QueueName) -> bool {
     })
 }
 
-/// Locks a mutex even if a thread has panicked with the lock. This is not expected, and slightly wrong measures are
-/// better than none.
+/// Locks a mutex even if it is poisoned, because slightly wrong measures are better than none.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -68,8 +68,12 @@ mod tests {
         counts.one_more(&jobs);
         assert_eq!(counts.by_news(), (1, 3));
         counts.counted(jobs.clone(), 2);
-        assert_eq!(counts.by_news(), (0, 2), "two were handled");
+        assert_eq!(
+            counts.by_news(),
+            (0, 2),
+            "the new message counts as handled first"
+        );
         counts.counted(jobs, 3);
-        assert_eq!(counts.by_news(), (1, 2), "one came after that");
+        assert_eq!(counts.by_news(), (1, 2), "one message was poisoned later");
     }
 }

@@ -390,7 +390,7 @@ mod tests {
         assert!((now(100, 10.0) - 3.0).abs() < 1e-9);
         assert!(
             now(106, 1_000.0).abs() < 1e-9,
-            "a minute later they are past"
+            "deliveries older than a minute do not count"
         );
     }
 
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(
             finish(104, 150),
             [None; 2],
-            "half of the slot before may have been idle"
+            "the slot in which work began does not count"
         );
         let [_, later] = finish(105, 75);
         assert!((later.unwrap() - 15.0).abs() < 1e-9, "{later:?}");
@@ -438,6 +438,6 @@ mod tests {
         let last = slots.last().unwrap();
         assert_eq!((last.messages, last.in_flight), (Some(7), 2));
         assert!((last.poisoned - 0.1).abs() < 1e-9 && last.lag_p50_seconds.is_some());
-        assert_eq!(slots[0].messages, None, "what was not measured is not zero");
+        assert_eq!(slots[0].messages, None, "an unmeasured count is not zero");
     }
 }

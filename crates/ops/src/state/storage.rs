@@ -208,7 +208,7 @@ fn zero(of: &ServiceTally) -> ServiceTally {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "ten seconds' requests")]
+#[expect(clippy::cast_precision_loss, reason = "the requests of ten seconds")]
 fn brought(now: &ServiceTally, before: &ServiceTally) -> ServiceSlot {
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / SLOT.as_secs_f64();
     let all = |tally: &ServiceTally| tally.ok + tally.refused + tally.throttled + tally.failed;

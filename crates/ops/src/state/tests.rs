@@ -190,7 +190,7 @@ fn acknowledged_poison_is_the_headline_again_after_one_more_message() {
     ops_state.ended(delivered("m2", DeliveryStatus::Poisoned));
     assert!(
         !ops_state.acknowledge(&seen),
-        "there is one more than was seen"
+        "another message was poisoned after the headline was read"
     );
     assert!(!ops_state.acknowledge("poison:7") && !ops_state.acknowledge(""));
     assert!(ops_state.acknowledge(&ops_state.headline().acknowledge.unwrap()));

@@ -194,7 +194,7 @@ mod tests {
             "backfill of the table Employees: 250 primaries so far, 1 failed"
         );
         walks.ended(&delivered("m", DeliveryStatus::Retried));
-        assert_eq!(walks.now(now).len(), 1, "it comes again");
+        assert_eq!(walks.now(now).len(), 1, "the job will be delivered again");
         walks.ended(&delivered("m", DeliveryStatus::Done));
         assert_eq!(walks.now(now), []);
     }

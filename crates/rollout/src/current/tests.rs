@@ -398,7 +398,7 @@ async fn jobs_about_whole_tables_wait_for_older_workers_and_do_not_run_on_them()
     current
         .execute(&backfill, &house.delivery(1))
         .await
-        .expect("the first catalog has no older one");
+        .expect("no older catalog exists");
 
     let current = house.grown().await;
     let early = current
@@ -438,7 +438,7 @@ async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the
     assert_eq!(
         failure.class,
         FailureClass::Permanent,
-        "nobody knows it yet"
+        "no recorded catalog has the table yet"
     );
     let next = house.grown().await;
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -446,7 +446,7 @@ async fn a_job_that_only_the_newer_catalog_knows_is_left_to_it_however_fresh_the
     assert_eq!(
         failure.class,
         FailureClass::OutdatedCatalog,
-        "the newer catalog does"
+        "the newer catalog has the table"
     );
     next.engine()
         .execute(&of_the_new, &house.delivery(2))
@@ -486,7 +486,7 @@ async fn a_job_about_a_name_of_another_recorded_catalog_is_left_to_its_workers()
         assert_eq!(
             class(job).await,
             FailureClass::Permanent,
-            "{job}: nobody knows it"
+            "{job}: no recorded catalog has the name"
         );
     }
     let next = house.begin_by(&Arc::new(newer)).await;
@@ -502,10 +502,14 @@ async fn a_job_about_a_name_of_another_recorded_catalog_is_left_to_its_workers()
         assert_eq!(
             class(job).await,
             FailureClass::Permanent,
-            "{job}: nobody knows it yet"
+            "{job}: still no recorded catalog has the name"
         );
     }
-    assert_eq!(current.lease().newer(), None, "it goes on with all else");
+    assert_eq!(
+        current.lease().newer(),
+        None,
+        "the worker keeps its catalog"
+    );
     next.engine()
         .execute(&work(&jobs[0]), &house.delivery(1))
         .await
@@ -529,7 +533,11 @@ async fn a_recreated_record_with_the_same_number_is_recognised() {
     };
     lost().await;
     house.check(&current).await;
-    assert_eq!(current.lease().newer(), None, "nothing is recorded");
+    assert_eq!(
+        current.lease().newer(),
+        None,
+        "no other catalog is recorded"
+    );
     for (views, newer) in [
         ([("name", "{Name}")], None),
         ([("mail", "{Mail}")], Some(1)),
@@ -594,7 +602,7 @@ async fn a_record_at_later_generations_needs_another_worker_and_one_at_earlier_o
             next.lease().time_until_older_workers_end()
         ),
         (2, Some(LEASE_DURATION)),
-        "a record that lost count takes none of its own generations from a process"
+        "a process keeps its generations if the record was recreated"
     );
 }
 
@@ -630,7 +638,7 @@ async fn an_item_of_a_later_generation_is_reported_and_delays_only_its_own_job()
     current
         .execute(&put("2", "another"), &house.delivery(1))
         .await
-        .expect("it is not about the others");
+        .expect("the job of another primary is not affected");
     let met = current.take_later_generations();
     assert_eq!(
         met.into_iter()

@@ -1,4 +1,4 @@
-//! Finds problems of the collections that views write to and that no migration repairs. The index
+//! Finds problems of the collections to which views write, and that no migration repairs: the index
 //! of a search service belongs to its owner, and a column of another type may hold somebody's data.
 
 use std::collections::BTreeMap;

@@ -190,7 +190,7 @@ fn between(after: &str, before: &str) -> Option<String> {
         .take_while(|(one, other)| one == other)
         .count();
     let mut key: Vec<char> = after[..common].to_vec();
-    // Keys contain no character below the space.
+    // The end of a key counts as a character below the space, the lowest character in keys.
     let code = |key: &[char], at: usize| key.get(at).map_or(0x1f, |c| u32::from(*c));
     let (mut low, mut high) = (code(&after, common), code(&before, common));
     // Keys rarely differ in a separator, so the part after the separator is halved.
@@ -334,13 +334,13 @@ mod tests {
             let (places, reads) = places(&keys, 45);
             assert!(
                 places.len() >= 14,
-                "{what}: {} places after {reads} questions",
+                "{what}: {} places after {reads} reads",
                 places.len()
             );
             let gap = longest_gap(&keys, &places);
             assert!(
                 gap <= most,
-                "{what}: a gap of {gap}%, {reads} questions: {places:?}"
+                "{what}: a gap of {gap}% after {reads} reads: {places:?}"
             );
         }
     }

@@ -105,8 +105,8 @@ impl Needs {
         // The name is a constant, so it is valid.
         let staging = ContainerName::new(STAGING).ok();
         for rows in catalog.dated_views.values().filter_map(|view| view.rows()) {
-            // Views of tables by date write to tables that are created together with those of their
-            // source. So only the account is needed here.
+            // Views of tables by date write to tables that are created together with their source's
+            // tables. So only the account is needed here.
             needs.tables.entry(rows.target.account.clone()).or_default();
         }
         for view in catalog.views.values() {

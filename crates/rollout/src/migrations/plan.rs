@@ -117,7 +117,7 @@ pub(super) fn plan(
         || declared
             .iter()
             .any(|change| change.action != DeclarationAction::New);
-    // If views are recorded too, the names are recorded with them and need no line of their own.
+    // If views are recorded too, the names are recorded with them and are not listed.
     if views.is_empty() && !names.is_empty() {
         changes.push(PlannedChange::RecordNames { names });
     }
@@ -129,9 +129,8 @@ pub(super) fn plan(
     Ok(changes)
 }
 
-/// Plans the missing tables of views over tables by date, for the dates whose source tables exist,
-/// if such a view is new or changed. For later dates, these tables are created together with the
-/// source tables.
+/// Plans the missing target tables of new or changed views over tables by date: one for each date
+/// whose source table exists. For later dates, targets are created together with the source tables.
 fn followers(views: &[ViewChange], state: &StoreState, catalog: &Catalog) -> Vec<PlannedChange> {
     let mut missing = Vec::new();
     for retention in catalog.retentions.values() {
@@ -539,7 +538,7 @@ mod tests {
         record.views.get_mut(&by_email).unwrap().accounts = named(&["a", "b"]);
         assert!(
             changes(&record, &spread(&["b", "a"])).unwrap().is_empty(),
-            "in whatever order they are named"
+            "the order of the accounts does not matter"
         );
         let added = &changes(&record, &spread(&["a", "b", "c"])).unwrap()[0];
         assert_eq!(
@@ -602,7 +601,7 @@ mod tests {
         assert_eq!(
             actions(&record, &catalog(&[])),
             [],
-            "they are not ours to retire"
+            "views of another owner are not retired"
         );
         let ours = catalog(&[("by_email", "Employees", "{Email}")]);
         assert_eq!(
@@ -614,7 +613,7 @@ mod tests {
             record
                 .fits(&catalog(&[]), &CatalogOwner::default())
                 .unwrap(),
-            "nothing of it concerns us"
+            "views of another owner do not count"
         );
         assert!(!record.fits(&catalog(&[]), &bookings).unwrap());
     }
@@ -626,7 +625,11 @@ mod tests {
         record
             .later_generations
             .insert(ViewName::new("by_email").unwrap(), 3);
-        assert_eq!(actions(&record, &ours), [], "the record has come so far");
+        assert_eq!(
+            actions(&record, &ours),
+            [],
+            "the reported generation is not later than the recorded one"
+        );
         record
             .later_generations
             .insert(ViewName::new("by_email").unwrap(), 7);
@@ -636,7 +639,7 @@ mod tests {
         );
         assert!(
             record.fits(&ours, &CatalogOwner::default()).unwrap(),
-            "what it does meet is done meanwhile"
+            "a worker keeps running until the generation is raised"
         );
         assert_eq!(
             actions(&record, &catalog(&[("by_email", "Employees", "{Name}")])),
@@ -645,7 +648,7 @@ mod tests {
         assert_eq!(
             actions(&record, &catalog(&[])),
             [("by_email".to_owned(), 7, ViewAction::Retired)],
-            "its items go with it"
+            "items of the later generation are retired too"
         );
         record.views.clear();
         assert_eq!(

@@ -129,7 +129,8 @@ impl ViewAction {
         match self {
             Self::New => Consent::Additions,
             Self::Overtaken => Consent::Recovery,
-            // A view was retired on purpose, and an outdated worker must not undo that.
+            // `Restored` needs this consent, because the view was retired on purpose, which an
+            // outdated worker must not undo.
             Self::Changed | Self::Restored | Self::Retired | Self::Claimed => Consent::Replacement,
         }
     }

@@ -17,8 +17,8 @@ pub struct CatalogRecord {
     /// catalog.
     pub first: bool,
     pub views: BTreeMap<ViewName, RecordedView>,
-    /// Generations of items that are later than the recorded ones, as reported by workers. This
-    /// happens if the record was lost or restored from a backup.
+    /// Generations of items that are later than the recorded ones, as reported by workers. Such
+    /// items exist if the record was lost or restored from a backup.
     pub later_generations: BTreeMap<ViewName, u32>,
     /// The names from all catalogs that were ever recorded ([`Catalog::names`]).
     pub names: BTreeSet<String>,

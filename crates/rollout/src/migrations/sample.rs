@@ -1,5 +1,5 @@
 //! Reads a sample of a table's primaries, with about fifty from each of twenty places. A small
-//! table is read whole.
+//! table is read completely.
 //!
 //! ```text
 //!   the first thousand rows ─▶ all of them? done
@@ -358,7 +358,7 @@ mod tests {
                 .collect();
             assert!(
                 tens.len() >= 8,
-                "{what}: of ten parts of the table {tens:?} in {requests} requests"
+                "{what}: {requests} requests reached only parts {tens:?} of ten"
             );
         }
     }

@@ -89,8 +89,8 @@ pub(super) async fn read_state(
     for ((sink, collection), need) in &needs.collections {
         let action = format!("look for table {collection} of sink {sink}");
         let fields = match stores.sink(sink)?.fields(collection).await {
-            // If the view is recorded, its table was created before, so it is assumed to exist.
-            // Otherwise all jobs would wait for the database.
+            // If the database does not answer, the table of a recorded view is assumed to exist,
+            // because it was created before. Otherwise all jobs would wait for the database.
             Err(error)
                 if error.class.is_transient() && state.record.has(&need.view, &need.definition) =>
             {

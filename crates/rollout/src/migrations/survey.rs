@@ -234,7 +234,6 @@ impl Migrator {
             .cloned()
     }
 
-    /// Foreign rows in the target of a view.
     async fn foreign(
         &self,
         subject: &SurveyedView,
@@ -248,8 +247,8 @@ impl Migrator {
             };
             let rows = match view.form() {
                 Form::Copies { rows, .. } | Form::Lists { rows, .. } => rows,
-                // Properties and range overlays are written to rows of other owners, and the other
-                // forms have no rows. So neither can have foreign rows.
+                // Properties and range overlays are written to rows of other owners, and the
+                // remaining forms have no rows. So no row counts as foreign.
                 Form::Properties { .. }
                 | Form::Claims(_)
                 | Form::BlobLists(_)
@@ -294,7 +293,8 @@ impl Migrator {
         Ok(None)
     }
 
-    /// Reads the row at the key of an item. Returns its table and key if evenkeel did not write it.
+    /// Reads the row at the key of an item. Returns the row's table and key if evenkeel did not
+    /// write the row.
     async fn is_foreign(
         &self,
         item: &ItemAddress,
@@ -317,8 +317,8 @@ impl Migrator {
             .map(|_| (table.clone(), key.to_string())))
     }
 
-    /// Returns a foreign row among the first rows of a table, if there is one. Only views may write
-    /// to the table.
+    /// Returns the key of a foreign row among the first rows of a table to which only views may
+    /// write.
     async fn foreign_among_first(
         &self,
         target: &TableRef,
@@ -352,7 +352,7 @@ impl Migrator {
 }
 
 fn subject(change: &ViewChange) -> SurveyedView {
-    // The items of a retired view are deleted whatever its definition was.
+    // Only these changes can delete items.
     let former = match (change.action, &change.former) {
         (ViewAction::Changed | ViewAction::Claimed | ViewAction::Retired, Some(former)) => {
             Some(former.clone())
@@ -377,7 +377,7 @@ fn former(subject: &SurveyedView, definition: &Definition, table: &TableRef) -> 
     }
 }
 
-/// The rows of a view's items, for these primaries.
+/// Addresses of the rows that a view derives from some of these primaries.
 fn items(view: &View, primaries: &[Entity]) -> Vec<ItemAddress> {
     let alone = single_view_catalog(view);
     let derived = spread(primaries)

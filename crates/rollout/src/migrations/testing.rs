@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test double: what cannot be made fails the test"
+    reason = "a test double: a failure here fails the test"
 )]
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub fn table(name: &str) -> TableRef {
     }
 }
 
-/// A catalog with secondary indexes of Employees. Each is given by its name and its row key.
+/// A catalog with secondary indexes of Employees, given by name and row key.
 pub fn catalog(row_keys: &[(&str, &str)]) -> Arc<Catalog> {
     let mut catalog = Catalog::default();
     for (name, row_key) in row_keys {

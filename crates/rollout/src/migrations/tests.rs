@@ -203,10 +203,13 @@ async fn added_archives_and_tables_stay_recorded_under_an_older_catalog() {
     assert_eq!(
         (record.generation, record.names.is_superset(&grown.names())),
         (2, true),
-        "others look at it anew: {:?}",
+        "the number rises, so other workers read the record: {:?}",
         record.names
     );
-    assert!(older.is_recorded(&record).unwrap(), "and go on");
+    assert!(
+        older.is_recorded(&record).unwrap(),
+        "the record still fits the older catalog"
+    );
     // An operator now records the removal. Jobs may still contain the names.
     let texts: Vec<String> = up(&older).await.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -216,7 +219,7 @@ async fn added_archives_and_tables_stay_recorded_under_an_older_catalog() {
     assert_eq!(older.catalog_record().await.unwrap().names, record.names);
 }
 
-/// A catalog with a rule that has this condition; without a condition it has no rule.
+/// A catalog with a rule of this condition, or without a rule if there is no condition.
 fn ruled(when: Option<&str>) -> Arc<Catalog> {
     let mut catalog = Catalog::clone(&catalog(&[("name", "{Name}")]));
     if let Some(when) = when {
@@ -262,7 +265,7 @@ async fn an_operator_records_rules_and_a_catalog_with_other_rules_is_refused() {
         assert_eq!(
             refused(Some("Left < now - 30d")).await,
             "",
-            "nothing is known of the recorded ones: {without:?}"
+            "without recorded declarations, nothing is refused: {without:?}"
         );
         assert!(of(None).catalog_record().await.is_ok(), "{without:?}");
     }
@@ -338,12 +341,12 @@ async fn a_lost_record_continues_beyond_reported_generations_and_workers_keep_ru
     assert!(ours.record_later_generation(&name, 3).await.unwrap());
     assert!(
         !ours.record_later_generation(&name, 2).await.unwrap(),
-        "a later one is noted"
+        "a later generation is recorded already"
     );
     assert_eq!(
         ours.pending(Consent::Additions).await.unwrap(),
         [],
-        "no worker does that by itself"
+        "a worker does not raise generations by itself"
     );
     ours.up(Consent::Recovery, |_| {}).await.unwrap();
     let record = ours.catalog_record().await.unwrap();
@@ -374,7 +377,7 @@ async fn only_the_first_catalog_of_an_account_has_no_older_workers() {
     up(&late).await;
     assert!(
         just_recorded.contains(&late.time_until_older_workers_end().await.unwrap()),
-        "workers without views were there before it"
+        "workers without views may have used the account before"
     );
 }
 
@@ -644,12 +647,12 @@ async fn a_view_of_tables_by_date_is_recorded_by_pattern_and_gets_tables_for_exi
     assert_eq!(
         followers.former,
         ["ByUser%Y%m%d", "OfUser%Y%m%d"].map(dated).into(),
-        "both go with their tables"
+        "the tables of both definitions are dropped with the source tables"
     );
     assert_eq!(
         followers.footprints,
         Some(dated("EvenkeelFootprintsLogins%Y%m%d")),
-        "until nothing is derived any more"
+        "the tables of footprints are dropped with the source tables"
     );
 }
 

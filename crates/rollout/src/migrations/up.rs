@@ -147,7 +147,7 @@ impl Migrator {
         if self.is_recorded(&record)? {
             return Ok(record);
         }
-        // This returns a better error, which names the views that would be retired or replaced.
+        // If views would be retired or replaced, `pending` fails with an error that names them.
         self.pending(Consent::Additions).await?;
         Err(MigrationError::Unrecorded)
     }
@@ -243,7 +243,8 @@ impl Migrator {
     }
 
     /// Returns an error if changed views would lose existing items and the loss was not accepted.
-    /// `sampled` contains the changes that were sampled before.
+    /// `sampled` holds the changes of the last check, so that unchanged plans are not sampled
+    /// again.
     async fn refuse_losses(
         &self,
         pending: &[PlannedChange],

@@ -26,7 +26,7 @@ pub(super) struct ListBlob<'e> {
 
 pub(super) enum BlobContent {
     Absent,
-    /// Content that is not a list of evenkeel, with its owner if the metadata names one.
+    /// A blob that is not a list of evenkeel, and its owner if the metadata names one.
     Foreign(Option<Owner>),
     List(StoredList),
 }
@@ -90,8 +90,8 @@ impl ListBlob<'_> {
                 )));
             }
             if length > bytes {
-                // The grant is returned before a larger one is taken: a run that waits for a share while it holds a
-                // part of that share could deadlock.
+                // The grant is returned before a larger one is requested. Two runs that each kept a grant of the same
+                // share could wait for each other.
                 drop((blob, grant.take()));
                 grant = Some(
                     self.memory

@@ -10,7 +10,8 @@
 //!
 //! One process has at most one writer per entity at a time, and the next write coalesces all waiting changes. A
 //! contended list thus costs one read and one write for many changes. Between processes, the ETag decides. Correctness
-//! does not depend on the single writer: if its future is dropped, the others get no answer and read the entity again.
+//! does not depend on the single writer: if its future is dropped, the callers that wait for it get no answer and read
+//! the entity again.
 
 mod blob;
 mod turn;

@@ -12,7 +12,7 @@ type EntitySite = (AccountName, Site);
 type Changes = Vec<PartChange>;
 type ChangeResults = Vec<ChangeResult>;
 
-/// Queues of all entities that are being written.
+/// For each shared entity that is being written, the queue of changes that wait for the next write.
 #[derive(Default)]
 pub(crate) struct DocumentTurns(Combiner<EntitySite, Changes, ChangeResults>);
 
@@ -37,7 +37,7 @@ impl DocumentTurns {
         changes: Changes,
     ) -> ChangeResults {
         let count = changes.len();
-        // If the future of the writer is dropped, there is no answer, and its request may still arrive.
+        // `None` means that the future of the writer was dropped. The writer's request may still arrive.
         self.0
             .ask(document.turn(), changes, document)
             .await
@@ -50,7 +50,7 @@ impl Serve<Changes, ChangeResults> for SharedEntity<'_> {
         let mut batch = Vec::new();
         for _ in 0..ROUNDS {
             batch.extend(queue.take(|_| true));
-            // The changes of a caller that was dropped meanwhile are not made.
+            // If a caller was dropped meanwhile, its changes are not made.
             batch.retain(Pending::is_awaited);
             let changes: Changes = batch
                 .iter()
@@ -81,8 +81,8 @@ impl Serve<Changes, ChangeResults> for SharedEntity<'_> {
 async fn serve_each(document: &SharedEntity<'_>, batch: Vec<Pending<Changes, ChangeResults>>) {
     for one in batch.into_iter().filter(Pending::is_awaited) {
         let answers = match rounds(document, &one.request).await {
-            // The changes of the pass are made one by one, because a member that does not fit must not keep other
-            // members from being removed.
+            // The changes of the pass are made one by one, so that members are removed even if a new member does not
+            // fit.
             Err(failure) if failure.is_permanent() && one.request.len() > 1 => {
                 change_each(document, &one.request).await
             }

@@ -97,7 +97,7 @@ pub(crate) struct SharedContent {
     row: Option<Row>,
     /// The list in a blob, with the requested members only.
     list: Option<(ViewName, List)>,
-    /// The content is not a shared entity of evenkeel.
+    /// The blob exists, but is not a list of evenkeel.
     other: bool,
     pub(crate) owner: Option<Owner>,
     /// The count or an aggregate in the row does not match the list.
@@ -246,7 +246,7 @@ impl SharedEntity<'_> {
             changes,
         );
         let (becomes, ended) = changed.map_err(|error| permanent(step(), error))?;
-        // Removals alone do not make the row larger, so they are allowed even if the row exceeds a limit.
+        // Removals do not make the row larger, so they are allowed even if the row exceeds a limit.
         if let DocumentUpdate::Entity(entity) = &becomes
             && changes.iter().any(writes)
             && let Err(error) = entity.check()
@@ -298,7 +298,7 @@ impl SharedEntity<'_> {
     ) -> Result<RoundResult, Failure> {
         // `_grant` is held until the list is written.
         let (before, condition, _grant) = match blob.read().await? {
-            // The blob belongs to another program, so writes of parts fail, and removals have nothing to remove.
+            // The blob is not a list, so writes of parts are lost, and removals have nothing to remove.
             BlobContent::Foreign(_) => (None, BlobCondition::Absent, None),
             BlobContent::List(StoredList { list, etag, grant }) => {
                 (Some(list), BlobCondition::Matches(etag), grant)
