@@ -287,7 +287,7 @@ async fn enlist(
     let Some(row) = row else {
         return Ok(EnlistOutcome::Unlisted);
     };
-    // If the footprint is unreadable, its owner's jobs report this. The secret is not needed here, because seals do not
+    // If the footprint is unreadable, its owner's jobs report this. The secret is not needed here, because signatures do not
     // cover contenders.
     let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else {
         return Ok(EnlistOutcome::Done);

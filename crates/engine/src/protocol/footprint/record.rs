@@ -109,7 +109,7 @@ fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
         entry.changing = true;
     }
     // No pass lists another owner's item at that item's present version, so another program wrote such an entry. The
-    // entry is marked as changing. If it were sealed as it was read, a pass would trust it after an interruption.
+    // entry is marked as changing. If it were signed as it was read, a pass would trust it after an interruption.
     for (address, entry) in &mut footprint.items {
         entry.changing |= input
             .observed

@@ -39,7 +39,7 @@ use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
 use evenkeel_model::item::SOURCE_ETAG;
 use evenkeel_model::job::{ItemReads, Primary, Stamp};
 use evenkeel_model::{Entity, EntityKey, Row};
-use evenkeel_storage::sealing::FirstKey;
+use evenkeel_storage::encryption::FirstKey;
 
 /// A place where an entity is stored, with or without items of its own. Writes are conditional on what was read.
 #[async_trait]
