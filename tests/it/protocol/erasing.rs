@@ -10,7 +10,7 @@ use evenkeel_model::{CollectionName, ContainerName, EdmValue, Entity, Job, Queue
 use evenkeel_storage::{Query, all_blobs, all_tables};
 use serde_json::{Value, json};
 
-use crate::protocol::encryption::{CANARY, lab, opened, primary, put};
+use crate::protocol::encryption::{CANARY, decrypted, lab, primary, put};
 use crate::protocol::oracle;
 use crate::protocol::world::{Disturbance, Lab, SMALL, declared, job};
 
