@@ -21,7 +21,7 @@ use evenkeel_model::template::Template;
 use evenkeel_model::{
     Entity, EntityKey, KeyBytes, QueueName, TableName, ViewName, body, document, odata,
 };
-use evenkeel_storage::sealing::{DataKey, SealedPlace};
+use evenkeel_storage::encryption::{DataKey, PropertyAddress};
 use evenkeel_worker::poison::PoisonMessage;
 
 /// A target: its name, which is its corpus's, and what it does.
@@ -42,7 +42,7 @@ pub const TARGETS: &[Target] = &[
     ("event", event),
     ("poison", poison),
     ("pointer", pointer),
-    ("sealed", sealed),
+    ("encryption", encryption),
 ];
 
 /// Says nothing longer than an error may be: what a message says is cut in it.
@@ -263,8 +263,8 @@ pub fn pointer(data: &[u8]) {
     );
 }
 
-/// A value of a property that may be sealed.
-pub fn sealed(data: &[u8]) {
+/// A value of a property that may be encrypted.
+pub fn encryption(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
@@ -273,18 +273,18 @@ pub fn sealed(data: &[u8]) {
         key: key(),
     };
     let (place, data_key) = (
-        SealedPlace {
+        PropertyAddress {
             home: &home,
             property: "Ssn",
         },
         DataKey::new(KeyBytes([7; 32])),
     );
-    told(data_key.open(place, text));
-    let again = data_key.seal(place, &text.into());
+    told(data_key.decrypt(place, text));
+    let again = data_key.encrypt(place, &text.into());
     assert_eq!(
         data_key
-            .open(place, &again)
-            .expect("what was sealed is opened"),
+            .decrypt(place, &again)
+            .expect("what was encrypted is decrypted"),
         text.into()
     );
 }

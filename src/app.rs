@@ -25,7 +25,7 @@ use crate::cli::{self, Cli, Command, Context, Exit, Global, Output, Warnings, Wo
 use evenkeel_azure::vault;
 use evenkeel_config::{Configuration, Request};
 use evenkeel_engine::{
-    Engine, EngineParts, MemoryBudget, MemoryListener, MemoryShare, MemoryUse, SealSecret,
+    Engine, EngineParts, MemoryBudget, MemoryListener, MemoryShare, MemoryUse, SigningSecret,
 };
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::HttpSettings;
@@ -401,8 +401,8 @@ struct AppParts {
     changes: TaskTracker,
     /// Memory budget of all jobs, shared by workers with different catalogs.
     memory: Arc<MemoryBudget>,
-    /// The secret for the seals of all engines.
-    secret: Arc<SealSecret>,
+    /// The signing secret of all engines.
+    secret: Arc<SigningSecret>,
 }
 
 impl AppParts {
@@ -597,7 +597,7 @@ impl AppParts {
         };
         Engine::new(parts)
             .within(Arc::clone(&self.memory))
-            .sealing_by(Arc::clone(&self.secret))
+            .signing_by(Arc::clone(&self.secret))
     }
 }
 

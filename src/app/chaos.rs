@@ -154,7 +154,7 @@ impl ChaosStage for Chaos {
         let worker = Worker::new(WorkerParts {
             stores,
             health: Arc::new(Circuits::new(vec![decorated.circuit])),
-            seal_bodies: Arc::<Engine>::clone(&engine),
+            encrypt_bodies: Arc::<Engine>::clone(&engine),
             execute: engine,
             clock: Arc::clone(&self.clock),
             rng: Arc::clone(&self.rng),

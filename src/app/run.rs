@@ -395,7 +395,7 @@ impl AppParts {
             stores: context.stores.clone(),
             health: Arc::<evenkeel_layers::circuit::Circuits>::clone(&self.opened.circuits),
             execute: Arc::<CurrentCatalog>::clone(current),
-            seal_bodies: Arc::<CurrentCatalog>::clone(current),
+            encrypt_bodies: Arc::<CurrentCatalog>::clone(current),
             clock: Arc::clone(&context.clock),
             rng: Arc::clone(&self.rng),
             settings: context.settings.worker.clone(),

@@ -16,7 +16,7 @@ use evenkeel_model::names::KEYS;
 use evenkeel_model::settings::{VaultKey, WrappedText};
 use evenkeel_model::{AccountName, EdmValue, EntityKey, Key, Row, cause, odata};
 use evenkeel_ops::logging::AUDIT;
-use evenkeel_storage::sealing::{self, DataKeyError, DataKeys};
+use evenkeel_storage::encryption::{self, DataKeyError, DataKeys};
 use evenkeel_storage::{Account, ErrorClass, Missing, Query};
 
 const PARALLEL: usize = 16;
@@ -59,9 +59,9 @@ pub enum KeysAction {
     /// the entity has not changed. Copies follow. Repeat it until it finds nothing; until then readers need --allow-plain. Run it soon,
     /// because a plain value that somebody writes in between is encrypted too.
     #[command(after_help = help::after(&[
-        ("evenkeel keys seal Employees", "after the table was set to `encrypt`; repeat until it finds nothing"),
+        ("evenkeel keys encrypt Employees", "after the table was set to `encrypt`; repeat until it finds nothing"),
     ]))]
-    Seal(SealArgs),
+    Encrypt(EncryptArgs),
     /// Delete the data key of one entity, so that its encrypted values can never be decrypted
     ///
     /// This includes copies, archives, logs, blobs and backups. The rows stay; delete them by a job. An entity that is written again
@@ -80,7 +80,7 @@ pub struct NewArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct SealArgs {
+pub struct EncryptArgs {
     /// The table, which must have `encrypt`
     #[arg(value_name = "TABLE")]
     pub table: String,
@@ -129,7 +129,7 @@ struct RewrapTally {
 
 /// Counts of entities with plain values, for `--json`.
 #[derive(Debug, Default, Serialize)]
-struct SealTally {
+struct EncryptTally {
     entities: u64,
     /// Number of entities for which a job was sent.
     plain: u64,
@@ -149,7 +149,7 @@ pub async fn keys(
         KeysAction::List => list(context, out).await,
         KeysAction::New(args) => new(args, context, draw, out).await,
         KeysAction::Rewrap => rewrap(context, out).await,
-        KeysAction::Seal(args) => seal(args, context, out).await,
+        KeysAction::Encrypt(args) => encrypt(args, context, out).await,
         KeysAction::Erase(args) => erase(args, context, out).await,
     }
 }
@@ -162,7 +162,7 @@ async fn list(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
         each_page(name, account, async |rows| {
             for row in rows {
                 *counts
-                    .entry(sealing::key_id(&row).unwrap_or("(none)").to_owned())
+                    .entry(encryption::key_id(&row).unwrap_or("(none)").to_owned())
                     .or_default() += 1;
             }
             Ok(())
@@ -263,7 +263,7 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
                     // If one data key cannot be rewrapped, the command still rewraps the remaining data keys.
                     Err(error) => {
                         done.failed += 1;
-                        let key = sealing::key_id(row).unwrap_or("none").to_owned();
+                        let key = encryption::key_id(row).unwrap_or("none").to_owned();
                         tracing::debug!(error = %cause::chain(&error), "could not rewrap a data key under {key}");
                         *problems.entry(key).or_default() += 1;
                     }
@@ -300,14 +300,14 @@ async fn rewrap(context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     })
 }
 
-async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
+async fn encrypt(args: &EncryptArgs, context: &Context, out: &mut Output) -> anyhow::Result<Exit> {
     let table: TableRef = context.table(&args.table)?;
     let encrypted = encrypted(&table, context)?;
     // The jobs carry encrypted values. If the vault is not available, the command fails here, before it sends a job.
     context.stores.vault()?;
     let client = context.client();
-    let mut progress = Progress::begin("seal", "entities", None, out, &context.clock);
-    let mut done = SealTally::default();
+    let mut progress = Progress::begin("encrypt", "entities", None, out, &context.clock);
+    let mut done = EncryptTally::default();
     let mut lookup = client
         .lookup_table(&table.table, &[] as &[&str])?
         .scan()
@@ -327,7 +327,7 @@ async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::R
             .count() as u64;
         let jobs = entities
             .iter()
-            .filter_map(|row| sealing_job(&table, encrypted, row));
+            .filter_map(|row| encrypting_job(&table, encrypted, row));
         let sent: Vec<_> = iter(jobs)
             .map(async |job| client.submit(&job.to_string()).await)
             .buffered(PARALLEL)
@@ -343,13 +343,13 @@ async fn seal(args: &SealArgs, context: &Context, out: &mut Output) -> anyhow::R
     }
     progress.end();
     if done.in_blobs > 0 {
-        let SealTally { in_blobs, .. } = done;
+        let EncryptTally { in_blobs, .. } = done;
         out.write_error(format_args!("not checked: values in blobs of {in_blobs} entities. Write the values again that are older than `encrypt`"))?;
     }
     if out.format() == Format::Json {
         out.value(&done)?;
     } else {
-        let SealTally {
+        let EncryptTally {
             entities, plain, ..
         } = done;
         out.line(format_args!(
@@ -365,11 +365,11 @@ fn lies_in_blob(row: &Row, property: &str) -> bool {
 }
 
 /// The job that encrypts the plain values of an entity; `None` if it has no plain values.
-fn sealing_job(table: &TableRef, encrypted: &BTreeSet<String>, row: &Row) -> Option<Value> {
+fn encrypting_job(table: &TableRef, encrypted: &BTreeSet<String>, row: &Row) -> Option<Value> {
     let plain = encrypted.iter().filter(|name| !lies_in_blob(row, name));
     let plain = plain
         .filter_map(|name| row.entity.properties.get_key_value(name))
-        .filter(|(_, value)| !sealing::is_sealed(value));
+        .filter(|(_, value)| !encryption::is_encrypted(value));
     let plain: BTreeMap<String, EdmValue> = plain
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
@@ -437,7 +437,7 @@ async fn each_page(
 ) -> anyhow::Result<()> {
     let mut query = Query::default();
     loop {
-        let page = match account.tables.query(&sealing::table(), &query).await {
+        let page = match account.tables.query(&encryption::table(), &query).await {
             Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => return Ok(()),
             page => page.with_context(|| format!("could not read {KEYS} of account {name}"))?,
         };

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Output;
 use evenkeel_model::{Row, odata};
-use evenkeel_storage::sealing::is_sealed;
+use evenkeel_storage::encryption::is_encrypted;
 
 /// Fields that every row has, in this order. The properties follow them, sorted by name.
 const FIRST: [&str; 4] = ["odata.etag", "PartitionKey", "RowKey", "Timestamp"];
@@ -25,11 +25,11 @@ pub(super) fn report_encrypted<'r>(
     rows: impl IntoIterator<Item = &'r Row>,
     out: &mut Output,
 ) -> std::io::Result<()> {
-    let sealed = rows
+    let encrypted = rows
         .into_iter()
         .flat_map(|row| &row.entity.properties)
-        .filter(|(_, value)| is_sealed(value));
-    let names: BTreeSet<&str> = sealed.map(|(name, _)| name.as_str()).collect();
+        .filter(|(_, value)| is_encrypted(value));
+    let names: BTreeSet<&str> = encrypted.map(|(name, _)| name.as_str()).collect();
     if names.is_empty() {
         return Ok(());
     }

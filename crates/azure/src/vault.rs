@@ -153,12 +153,12 @@ impl Vault for LocalVault {
         let (mut nonce, mut bytes) = ([0; NONCE_LEN], key.0.to_vec());
         rand::fill(&mut nonce).map_err(refused)?;
         let wrapping = self.key(&self.current).await?;
-        let sealed = wrapping.seal_in_place_append_tag(
+        let encrypted = wrapping.seal_in_place_append_tag(
             Nonce::assume_unique_for_key(nonce),
             associated(&self.current, owner),
             &mut bytes,
         );
-        sealed.map_err(refused)?;
+        encrypted.map_err(refused)?;
         Ok(WrappedKey {
             key_id: self.current.clone(),
             bytes: [&nonce[..], &bytes].concat(),
@@ -168,11 +168,11 @@ impl Vault for LocalVault {
     async fn unwrap(&self, wrapped: &WrappedKey, owner: &[u8]) -> Result<KeyBytes, VaultError> {
         let refused = || VaultError::Refused(wrapped.key_id.clone());
         let wrapping = self.key(&wrapped.key_id).await?;
-        let (nonce, sealed) = wrapped
+        let (nonce, encrypted) = wrapped
             .bytes
             .split_first_chunk::<NONCE_LEN>()
             .ok_or_else(refused)?;
-        let mut bytes = sealed.to_vec();
+        let mut bytes = encrypted.to_vec();
         let opened = wrapping.open_in_place(
             Nonce::assume_unique_for_key(*nonce),
             associated(&wrapped.key_id, owner),

@@ -14,8 +14,8 @@ use evenkeel_model::job::{self, Primary};
 use evenkeel_model::large::Pointer;
 use evenkeel_model::patterns::has_copy_at;
 use evenkeel_model::{Entity, Row};
-use evenkeel_storage::sealing::{
-    DataKey, DataKeyError, DataKeys, SealedPlace, UnsealError, is_sealed, plain_entities,
+use evenkeel_storage::encryption::{
+    DataKey, DataKeyError, DataKeys, DecryptError, PropertyAddress, is_encrypted, plain_entities,
 };
 use evenkeel_storage::vault::VaultError;
 
@@ -45,7 +45,7 @@ pub enum EncryptionError {
     Key(#[from] DataKeyError),
     /// A value could not be decrypted with the data key of its entity.
     #[error(transparent)]
-    Open(#[from] UnsealError),
+    Decrypt(#[from] DecryptError),
     /// The entity has no data key.
     #[error(
         "{0} has encrypted values but no data key: the key was erased, or the values belong to another entity"
@@ -55,10 +55,10 @@ pub enum EncryptionError {
     #[error(
         "could not decrypt {0}: [encryption.keys] has no key for it, or the row is not a copy of the primary that it names"
     )]
-    Sealed(String),
+    Encrypted(String),
     /// The property is stored in plain text although the catalog declares it as encrypted.
     #[error(
-        "{0} is stored in plain text but must be encrypted. Encrypt older values with `evenkeel keys seal`, or read them with --allow-plain (Client::allowing_plain)"
+        "{0} is stored in plain text but must be encrypted. Encrypt older values with `evenkeel keys encrypt`, or read them with --allow-plain (Client::allowing_plain)"
     )]
     Plain(String),
 }
@@ -94,7 +94,7 @@ impl Client {
         if self.catalog.encrypted.is_empty() {
             return Ok(DecryptedRows::default());
         }
-        let opened = iter(rows.iter_mut())
+        let decrypted = iter(rows.iter_mut())
             .map(|row| self.decrypt_row(table, row))
             .buffered(PARALLEL);
         let add = |all: DecryptedRows, one: DecryptedRows| async move {
@@ -107,7 +107,7 @@ impl Client {
                 requests: all.requests + one.requests,
             })
         };
-        opened.try_fold(DecryptedRows::default(), add).await
+        decrypted.try_fold(DecryptedRows::default(), add).await
     }
 
     pub(super) fn is_encrypted(&self, table: &TableRef, property: &str) -> bool {
@@ -128,9 +128,9 @@ impl Client {
                 .get(property)
                 .is_some_and(|value| Pointer::of(value).is_none())
         });
-        let (sealed, plain): (Vec<&String>, Vec<&String>) =
-            present.partition(|property| row.entity.get(property).is_some_and(is_sealed));
-        if sealed.is_empty() && (plain.is_empty() || self.allows_plain) {
+        let (encrypted, plain): (Vec<&String>, Vec<&String>) =
+            present.partition(|property| row.entity.get(property).is_some_and(is_encrypted));
+        if encrypted.is_empty() && (plain.is_empty() || self.allows_plain) {
             return Ok(DecryptedRows::default());
         }
         let (origin, mut requests) = self.origin(table, &row.entity).await?;
@@ -146,7 +146,7 @@ impl Client {
             };
             return Err(failed(&itself, EncryptionError::Plain((*property).clone())));
         }
-        let names = || sealed.iter().copied().cloned().collect();
+        let names = || encrypted.iter().copied().cloned().collect();
         let Some((source, home)) = origin.as_ref().and_then(|origin| {
             self.catalog
                 .encryption_owner(&origin.table, &origin.entity.key)
@@ -156,7 +156,7 @@ impl Client {
                 requests,
             });
         };
-        if sealed.is_empty() {
+        if encrypted.is_empty() {
             return Ok(DecryptedRows {
                 requests,
                 ..DecryptedRows::default()
@@ -169,16 +169,16 @@ impl Client {
                 requests,
             });
         };
-        for property in sealed {
+        for property in encrypted {
             if let Some(value) = row.entity.properties.get_mut(property) {
-                let opened = key.open(
-                    SealedPlace {
+                let decrypted = key.decrypt(
+                    PropertyAddress {
                         home: &home,
                         property,
                     },
                     value.as_str().unwrap_or_default(),
                 );
-                *value = opened.map_err(|error| failed(&home, error.into()))?;
+                *value = decrypted.map_err(|error| failed(&home, error.into()))?;
             }
         }
         Ok(DecryptedRows {
@@ -309,7 +309,7 @@ impl Client {
             return Ok(None);
         };
         for (entity, key) in plain.iter().zip(&keys) {
-            entity.seal(key, &mut message);
+            entity.encrypt(key, &mut message);
         }
         if plain.is_empty() {
             Ok(None)

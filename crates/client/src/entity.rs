@@ -166,7 +166,7 @@ impl Client {
                 };
                 return Err(encryption::failed(
                     &home,
-                    EncryptionError::Sealed(property.to_owned()),
+                    EncryptionError::Encrypted(property.to_owned()),
                 ));
             }
         }

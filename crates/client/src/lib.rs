@@ -105,7 +105,7 @@ impl Client {
     }
 
     /// Allows reading properties that should be encrypted but are stored in plain text, which is an error otherwise.
-    /// Use this until `evenkeel keys seal` has encrypted the values that were written before `encrypt` was declared.
+    /// Use this until `evenkeel keys encrypt` has encrypted the values that were written before `encrypt` was declared.
     /// Meanwhile, anyone who can write a row can put a plain value into it.
     #[must_use]
     pub const fn allowing_plain(mut self) -> Self {

@@ -93,9 +93,9 @@ impl Client {
     /// is returned.
     pub async fn send(&self, job: &PreparedMessage) -> Result<SentMessage, ClientError> {
         let queues = &self.account(&job.account)?.queues;
-        let sealed = self.encrypted_texts(job).await?;
+        let encrypted = self.encrypted_texts(job).await?;
         let mut ids = Vec::new();
-        for text in sealed
+        for text in encrypted
             .as_deref()
             .unwrap_or_else(|| std::slice::from_ref(&job.text))
         {

@@ -17,14 +17,14 @@ use evenkeel_model::job::{self, Batch, JobRequest, Primary, Put, PutMode, RECHEC
 use evenkeel_model::large::{self, Pointer};
 use evenkeel_model::template::Template;
 use evenkeel_model::{ETag, EdmValue, Entity, EntityKey, TableName, limits};
-use evenkeel_storage::sealing::{
-    DataKey, DataKeyError, DataKeys, FirstKey, HashKey, SealedPlace, hashes, is_sealed,
-    plain_entities, redacted, seal_entity, withheld_text, withhold,
+use evenkeel_storage::encryption::{
+    DataKey, DataKeyError, DataKeys, FirstKey, HashKey, PropertyAddress, encrypt_entity, hashes,
+    is_encrypted, plain_entities, redacted, withheld_text, withhold,
 };
 use evenkeel_storage::vault::VaultError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum SealError {
+enum EncryptError {
     #[error(
         "{property:?} is encrypted in {table}, but is plain text in the staged blob. Send it in \"entity\", or let a client encrypt it"
     )]
@@ -59,7 +59,7 @@ enum SealError {
     Erased(Primary),
 }
 
-pub(crate) struct SealedEntity {
+pub(crate) struct EncryptedEntity {
     pub(crate) entity: Entity,
     /// The data key, if the entity had no encrypted values before this write.
     pub(crate) first: Option<FirstKey>,
@@ -115,11 +115,11 @@ impl Encryption<'_> {
     /// Returns the entity of a `put` with encrypted values, or `None` if it has no encrypted properties. If the table
     /// encrypts under a condition, values are encrypted only if the result of the write over `stored` meets the
     /// condition.
-    pub(crate) async fn sealed_put(
+    pub(crate) async fn encrypted_put(
         &self,
         put: &Put,
         stored: Option<&Entity>,
-    ) -> Result<Option<SealedEntity>, Failure> {
+    ) -> Result<Option<EncryptedEntity>, Failure> {
         let table = self.env.table(&put.table)?;
         let Some(encrypted) = self.encrypted(table) else {
             return Ok(None);
@@ -134,7 +134,7 @@ impl Encryption<'_> {
             .keys()
             .find(|property| encrypted.contains(*property))
         {
-            return refused(SealError::Staged {
+            return refused(EncryptError::Staged {
                 property: property.clone(),
                 table: home.table.clone(),
             });
@@ -155,26 +155,26 @@ impl Encryption<'_> {
             .flatten()
             .find(is_hash_alone)
         {
-            return refused(SealError::Hash {
+            return refused(EncryptError::Hash {
                 property: property.clone(),
                 table: home.table.clone(),
             });
         }
         if let Some(property) = &put.condition.newer_by {
-            self.refuse_sealed_order(table, &home, property)?;
+            self.refuse_encrypted_order(table, &home, property)?;
         }
         let mut entity = Cow::Borrowed(&put.entity);
-        let mut seals = true;
+        let mut encrypts = true;
         if let Some(when) = self.env.catalog.encrypted_when.get(table) {
             let kept = stored.filter(|_| put.mode == PutMode::Merge);
             let merged = kept.map(|stored| stored.clone().merged(&put.entity));
-            seals = when.holds(merged.as_ref().unwrap_or(&put.entity));
+            encrypts = when.holds(merged.as_ref().unwrap_or(&put.entity));
             // The condition for encryption may hold because of this job. Values that were stored in the clear are then
             // encrypted, too.
             for (name, value) in kept.into_iter().flat_map(|stored| &stored.properties) {
-                if seals
+                if encrypts
                     && encrypted.contains(name)
-                    && !is_sealed(value)
+                    && !is_encrypted(value)
                     && !put.entity.properties.contains_key(name)
                 {
                     entity
@@ -189,11 +189,11 @@ impl Encryption<'_> {
                 .iter()
                 .any(|property| stored.get(property).is_some_and(is_stored_encrypted))
         });
-        self.with_encrypted(table, &home, in_use, &entity, |_| seals)
+        self.with_encrypted(table, &home, in_use, &entity, |_| encrypts)
             .await
     }
 
-    pub(crate) fn refuse_sealed_order(
+    pub(crate) fn refuse_encrypted_order(
         &self,
         table: &TableRef,
         home: &Primary,
@@ -205,7 +205,7 @@ impl Encryption<'_> {
         {
             return Ok(());
         }
-        let error = SealError::Ordered {
+        let error = EncryptError::Ordered {
             property: property.to_owned(),
             table: home.table.clone(),
         };
@@ -227,7 +227,7 @@ impl Encryption<'_> {
     /// The properties of a `put` whose `stored` values are not encrypted by the entity's present data key, because the
     /// former data key was erased meanwhile. The returned values are encrypted by the present key. `None` if there are
     /// no such properties.
-    pub(crate) async fn sealed_again(
+    pub(crate) async fn encrypted_again(
         &self,
         put: &Put,
         stored: &Entity,
@@ -262,18 +262,18 @@ impl Encryption<'_> {
                 .await
                 .map_err(|error| key_failure(step(), error))?,
         };
-        let mut sealed = Entity {
+        let mut encrypted = Entity {
             key: home.key.clone(),
             properties: marked.clone(),
         };
-        seal_entity(&key, &home, marked.keys(), &mut sealed)
+        encrypt_entity(&key, &home, marked.keys(), &mut encrypted)
             .map_err(|error| permanent(step(), error))?;
-        Ok(encrypted_by_another_key(&key, &home, stored, sealed))
+        Ok(encrypted_by_another_key(&key, &home, stored, encrypted))
     }
 
     /// The properties of a copy whose `stored` values are encrypted by a data key that was erased meanwhile. The
     /// returned values are encrypted by `key`. `None` if there are no such properties.
-    pub(crate) fn sealed_otherwise(
+    pub(crate) fn encrypted_otherwise(
         &self,
         table: &TableRef,
         key: &DataKey,
@@ -285,7 +285,7 @@ impl Encryption<'_> {
             key: copy.key.clone(),
         };
         let marked = self.encrypted(table).into_iter().flatten();
-        let sealed = marked
+        let encrypted = marked
             .filter_map(|property| copy.properties.get_key_value(property))
             .map(owned)
             .collect();
@@ -295,12 +295,12 @@ impl Encryption<'_> {
             stored,
             Entity {
                 key: home.key.clone(),
-                properties: sealed,
+                properties: encrypted,
             },
         )
     }
 
-    /// Adds keyed hashes to an entity, and encrypts those encrypted properties that `seals` selects. `None` if the
+    /// Adds keyed hashes to an entity, and encrypts those encrypted properties that `encrypts` selects. `None` if the
     /// entity has no encrypted properties. A value that is already encrypted stays as it is, but it must be possible to
     /// decrypt it. `in_use` is `false` if the stored entity has no encrypted values, and thus most likely no data key.
     async fn with_encrypted(
@@ -309,8 +309,8 @@ impl Encryption<'_> {
         home: &Primary,
         in_use: bool,
         entity: &Entity,
-        seals: impl Fn(&str) -> bool + Send,
-    ) -> Result<Option<SealedEntity>, Failure> {
+        encrypts: impl Fn(&str) -> bool + Send,
+    ) -> Result<Option<EncryptedEntity>, Failure> {
         let mut marked: BTreeMap<&String, &EdmValue> = BTreeMap::new();
         for property in self.encrypted(table).into_iter().flatten() {
             marked.extend(entity.properties.get_key_value(property));
@@ -319,15 +319,15 @@ impl Encryption<'_> {
             return Ok(None);
         }
         let step = || format!("encrypting properties of {home}");
-        let (sealed, clear): (BTreeMap<_, _>, _) = marked
+        let (encrypted, clear): (BTreeMap<_, _>, _) = marked
             .into_iter()
-            .partition(|(name, value)| seals(name) || is_sealed(value));
+            .partition(|(name, value)| encrypts(name) || is_encrypted(value));
         let mut plain = Entity {
             key: home.key.clone(),
             properties: clear.into_iter().map(owned).collect(),
         };
         let (mut entity, mut first) = (entity.clone(), None);
-        if !sealed.is_empty() {
+        if !encrypted.is_empty() {
             let keys = self.data_keys(table)?;
             let key = if in_use {
                 keys.find_or_draw(home).await
@@ -337,9 +337,9 @@ impl Encryption<'_> {
                     .map(|found| first.insert(found).key.clone())
             };
             let key = key.map_err(|error| key_failure(step(), error))?;
-            let opened = seal_entity(&key, home, sealed.keys().copied(), &mut entity)
+            let originals = encrypt_entity(&key, home, encrypted.keys().copied(), &mut entity)
                 .map_err(|error| permanent(step(), error))?;
-            plain.properties.extend(opened.properties);
+            plain.properties.extend(originals.properties);
         }
         if let Some(hashed) = self.env.catalog.hashed.get(table) {
             entity
@@ -351,7 +351,7 @@ impl Encryption<'_> {
             .catalog
             .large_values_of(table)
             .map(|(_, large)| &large.properties);
-        for property in sealed
+        for property in encrypted
             .into_keys()
             .filter(|property| large_properties.is_none_or(|large| !large.contains(*property)))
         {
@@ -359,14 +359,14 @@ impl Encryption<'_> {
             if characters > limits::STRING_UTF16_UNITS {
                 return Err(permanent(
                     step(),
-                    SealError::TooLong {
+                    EncryptError::TooLong {
                         property: property.clone(),
                         characters,
                     },
                 ));
             }
         }
-        Ok(Some(SealedEntity { entity, first }))
+        Ok(Some(EncryptedEntity { entity, first }))
     }
 
     /// The key of a table's keyed hashes. A process reads the key once, because it never changes.
@@ -392,15 +392,15 @@ impl Encryption<'_> {
 
     /// Prepares a row for a move to another table or key. Its encrypted values are decrypted with the data key of the
     /// source, and encrypted with the data key of the target.
-    pub(crate) async fn sealed_anew(
+    pub(crate) async fn encrypted_for_move(
         &self,
         source: &TableRef,
         from: &Entity,
         target: &TableRef,
         to: &EntityKey,
         entity: Entity,
-    ) -> Result<SealedEntity, Failure> {
-        let (opened, were_sealed) = self.opened(source, from, target, entity).await?;
+    ) -> Result<EncryptedEntity, Failure> {
+        let (decrypted, were_encrypted) = self.decrypted(source, from, target, entity).await?;
         let home = Primary {
             table: target.table.clone(),
             key: to.clone(),
@@ -409,21 +409,21 @@ impl Encryption<'_> {
             target,
             &Entity {
                 key: to.clone(),
-                properties: opened.properties.clone(),
+                properties: decrypted.properties.clone(),
             },
         );
-        let sealed = self
-            .with_encrypted(target, &home, false, &opened, |name| {
-                all || were_sealed.contains(name)
+        let encrypted = self
+            .with_encrypted(target, &home, false, &decrypted, |name| {
+                all || were_encrypted.contains(name)
             })
             .await?;
-        Ok(sealed.unwrap_or(SealedEntity {
-            entity: opened,
+        Ok(encrypted.unwrap_or(EncryptedEntity {
+            entity: decrypted,
             first: None,
         }))
     }
 
-    async fn opened(
+    async fn decrypted(
         &self,
         source: &TableRef,
         from: &Entity,
@@ -435,13 +435,13 @@ impl Encryption<'_> {
         };
         let marked = self.encrypted(table).into_iter().flatten();
         let in_blob = |value: &EdmValue| Pointer::of(value).is_some();
-        let sealed: Vec<&String> = marked
+        let encrypted: Vec<&String> = marked
             .filter(|property| entity.get(property).is_some_and(is_stored_encrypted))
             .collect();
         let refused = |error| permanent(format!("moving {home}"), error);
-        for property in &sealed {
+        for property in &encrypted {
             if entity.get(property).is_some_and(in_blob) {
-                return Err(refused(SealError::InBlob {
+                return Err(refused(EncryptError::InBlob {
                     property: (*property).clone(),
                 }));
             }
@@ -450,30 +450,30 @@ impl Encryption<'_> {
                 .is_none_or(|encrypted| !encrypted.contains(*property))
             {
                 let (from, to) = (home.table.clone(), target.table.clone());
-                return Err(refused(SealError::Uncovered {
+                return Err(refused(EncryptError::Uncovered {
                     property: (*property).clone(),
                     from,
                     to,
                 }));
             }
         }
-        if sealed.is_empty() {
+        if encrypted.is_empty() {
             return Ok((entity, BTreeSet::new()));
         }
         let key = self.data_key(table, &home).await?;
-        for &property in &sealed {
+        for &property in &encrypted {
             if let Some(value) = entity.properties.get_mut(property) {
-                let opened = key.open(
-                    SealedPlace {
+                let decrypted = key.decrypt(
+                    PropertyAddress {
                         home: &home,
                         property,
                     },
                     value.as_str().unwrap_or_default(),
                 );
-                *value = opened.map_err(|error| permanent(format!("moving {home}"), error))?;
+                *value = decrypted.map_err(|error| permanent(format!("moving {home}"), error))?;
             }
         }
-        Ok((entity, sealed.into_iter().map(String::as_str).collect()))
+        Ok((entity, encrypted.into_iter().map(String::as_str).collect()))
     }
 
     async fn data_key(&self, table: &TableRef, home: &Primary) -> Result<DataKey, Failure> {
@@ -483,12 +483,12 @@ impl Encryption<'_> {
             .find(home)
             .await
             .map_err(|error| key_failure(step(), error))?;
-        key.ok_or_else(|| permanent(step(), SealError::Erased(home.clone())))
+        key.ok_or_else(|| permanent(step(), EncryptError::Erased(home.clone())))
     }
 
     /// Returns the body of a message as people may read it: plain values of encrypted properties are encrypted. A value
     /// is withheld if the entity to which it belongs is unknown. `None` if the body has no such values.
-    pub(crate) async fn sealed_body(&self, body: &str) -> Result<Option<String>, Failure> {
+    pub(crate) async fn encrypted_body(&self, body: &str) -> Result<Option<String>, Failure> {
         if self.env.catalog.encrypted.is_empty() {
             return Ok(None);
         }
@@ -505,7 +505,7 @@ impl Encryption<'_> {
                 .find_or_draw(&entity.home)
                 .await;
             let step = || format!("encrypting the body of a message about {}", entity.home);
-            entity.seal(
+            entity.encrypt(
                 &key.map_err(|error| key_failure(step(), error))?,
                 &mut object,
             );
@@ -534,7 +534,7 @@ fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
 
 /// Whether the stored value of an encrypted property is encrypted, either as text or in a blob.
 fn is_stored_encrypted(value: &EdmValue) -> bool {
-    is_sealed(value) || Pointer::of(value).is_some()
+    is_encrypted(value) || Pointer::of(value).is_some()
 }
 
 /// The properties of an entity whose `stored` values were encrypted by another key; `None` if there are none.
@@ -542,17 +542,17 @@ fn encrypted_by_another_key(
     key: &DataKey,
     home: &Primary,
     stored: &Entity,
-    mut sealed: Entity,
+    mut encrypted: Entity,
 ) -> Option<Entity> {
     let differs = |property: &str, anew: &EdmValue| {
         stored.get(property).is_some_and(|stored| {
             is_stored_encrypted(stored) && !is_encrypted_by(key, home, property, stored, anew)
         })
     };
-    sealed
+    encrypted
         .properties
         .retain(|property, anew| differs(property, anew));
-    (!sealed.properties.is_empty()).then_some(sealed)
+    (!encrypted.properties.is_empty()).then_some(encrypted)
 }
 
 /// Whether a stored value was encrypted by this key. `anew` is the value as this key encrypts it. A text must be
@@ -568,9 +568,10 @@ fn is_encrypted_by(
         Some(pointer) => anew
             .as_str()
             .is_some_and(|anew| large::hash(anew.as_bytes()) == pointer.sha256),
-        None => stored
-            .as_str()
-            .is_some_and(|stored| key.open(SealedPlace { home, property }, stored).is_ok()),
+        None => stored.as_str().is_some_and(|stored| {
+            key.decrypt(PropertyAddress { home, property }, stored)
+                .is_ok()
+        }),
     }
 }
 

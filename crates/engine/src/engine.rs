@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use crate::env::memory::MemoryBudget;
 use crate::env::recheck_queue::RecheckQueues;
 use crate::env::row_memory::RowSizes;
-use crate::env::seal;
-use crate::env::secret::SealSecret;
+use crate::env::secret::SigningSecret;
+use crate::env::signature;
 use crate::env::{CatalogHold, Env, PART};
-use crate::execute::{Delivery, Execute, Failure, Outcome, SealBodies, Work};
+use crate::execute::{Delivery, EncryptBodies, Execute, Failure, Outcome, Work};
 use crate::items::shared::DocumentTurns;
 use crate::jobs;
 use crate::jobs::audit::{self, AuditPass};
@@ -55,9 +55,9 @@ impl Execute for Engine {
 }
 
 #[async_trait]
-impl SealBodies for Engine {
-    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
-        self.0.encryption().sealed_body(body).await
+impl EncryptBodies for Engine {
+    async fn encrypt_body(&self, body: &str) -> Result<Option<String>, Failure> {
+        self.0.encryption().encrypted_body(body).await
     }
 }
 
@@ -110,7 +110,7 @@ impl Engine {
     }
 
     #[must_use]
-    pub fn sealing_by(mut self, secret: Arc<SealSecret>) -> Self {
+    pub fn signing_by(mut self, secret: Arc<SigningSecret>) -> Self {
         self.0.env.secret = secret;
         self
     }
@@ -148,7 +148,7 @@ impl Engine {
     }
 
     pub async fn read_secret(&self) {
-        seal::read_secret(&self.0.env).await;
+        signature::read_secret(&self.0.env).await;
     }
 
     pub async fn plan(&self, primary: &Primary) -> Result<PlanReport, Failure> {

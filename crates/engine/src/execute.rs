@@ -24,9 +24,9 @@ pub trait Execute: Send + Sync {
 
 /// Encrypts values in the body of a poison message that people must not read.
 #[async_trait]
-pub trait SealBodies: Send + Sync {
+pub trait EncryptBodies: Send + Sync {
     /// Returns the body with encrypted values of encrypted properties, or `None` if the body has no such values.
-    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure>;
+    async fn encrypt_body(&self, body: &str) -> Result<Option<String>, Failure>;
 }
 
 #[derive(Debug, Clone, PartialEq)]

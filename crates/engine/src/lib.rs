@@ -32,12 +32,12 @@ mod protocol;
 pub use engine::{Engine, EngineParts};
 pub use env::memory::{MemoryBudget, MemoryGrant, MemoryListener, MemoryShare, MemoryUse};
 pub use env::recheck_message::{Recheck, RecheckError};
-pub use env::secret::{SealSecret, Secret};
+pub use env::secret::{Secret, SigningSecret};
 pub use env::waiting::Waits;
 pub use env::waiting::{exclude_from_timeout, record_unreported};
 pub use env::{CatalogHold, Unread};
 pub use execute::{
-    Action, Delivery, Execute, Failure, FailureClass, ItemChange, Outcome, SealBodies, Summary,
+    Action, Delivery, EncryptBodies, Execute, Failure, FailureClass, ItemChange, Outcome, Summary,
     Work,
 };
 pub use jobs::audit::{AuditFailure, AuditFinding, AuditPass, Mismatch};

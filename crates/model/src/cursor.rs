@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 
 use super::stored::{self, FormatError};
 
-/// Progress of a job, with the seal of the worker that wrote it.
+/// Progress of a job, with the signature of the worker that wrote it.
 pub trait JobCursor: Send {
-    /// Removes and returns the seal.
-    fn take_seal(&mut self) -> Option<String>;
+    /// Removes and returns the signature.
+    fn take_signature(&mut self) -> Option<String>;
     /// Whether the job has made any progress.
     fn has_begun(&self) -> bool;
     /// Resets the progress of the job.
@@ -34,7 +34,7 @@ pub(super) fn read<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     })
 }
 
-/// Declares a cursor: its own fields, a position in the walk over a table, and a seal.
+/// Declares a cursor: its own fields, a position in the walk over a table, and a signature.
 macro_rules! cursor {
     ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* }) => {
         $(#[$doc])*
@@ -51,14 +51,14 @@ macro_rules! cursor {
             /// Continuation token of the next page, its row key, which the service may leave out.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub next_rk: Option<String>,
-            /// The worker's seal over the cursor and its message. A cursor without a valid seal is ignored.
+            /// The worker's signature over the cursor and its message. A cursor without a valid signature is ignored.
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub seal: Option<String>,
+            pub signature: Option<String>,
         }
 
         impl $crate::cursor::JobCursor for $name {
-            fn take_seal(&mut self) -> Option<String> {
-                self.seal.take()
+            fn take_signature(&mut self) -> Option<String> {
+                self.signature.take()
             }
             fn has_begun(&self) -> bool {
                 *self != Self::default()

@@ -65,7 +65,7 @@ fn differences(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -
 }
 
 pub fn encryption_changes(old: &Catalog, new: &Catalog) -> Vec<String> {
-    let sealed = |catalog: &Catalog| -> BTreeMap<String, String> {
+    let encrypted_properties = |catalog: &Catalog| -> BTreeMap<String, String> {
         let declared = |table| {
             (
                 catalog.encrypted.get(table),
@@ -84,7 +84,7 @@ pub fn encryption_changes(old: &Catalog, new: &Catalog) -> Vec<String> {
             })
             .collect()
     };
-    differences(&sealed(old), &sealed(new))
+    differences(&encrypted_properties(old), &encrypted_properties(new))
 }
 
 #[cfg(test)]

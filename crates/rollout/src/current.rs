@@ -18,8 +18,8 @@ use super::lease::{CatalogLease, CatalogStatus, RECORD_TIMEOUT, RecordUnreadable
 use super::prepare::RecordedCatalog;
 use crate::migrations::CatalogRecord;
 use evenkeel_engine::{
-    Delivery, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog, SealBodies, Work,
-    exclude_from_timeout, record_unreported,
+    Delivery, EncryptBodies, Engine, Execute, Failure, FailureClass, Outcome, OutdatedCatalog,
+    Work, exclude_from_timeout, record_unreported,
 };
 use evenkeel_model::catalog::{Catalog, Generations};
 use evenkeel_model::job::{JobSubject, Primary};
@@ -305,9 +305,9 @@ impl Execute for CurrentCatalog {
 }
 
 #[async_trait]
-impl SealBodies for CurrentCatalog {
-    async fn seal_body(&self, body: &str) -> Result<Option<String>, Failure> {
-        self.engine.seal_body(body).await
+impl EncryptBodies for CurrentCatalog {
+    async fn encrypt_body(&self, body: &str) -> Result<Option<String>, Failure> {
+        self.engine.encrypt_body(body).await
     }
 }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_model::job::Primary;
 use evenkeel_model::{EdmValue, KeyBytes};
-use evenkeel_storage::sealing::{DataKeys, PREFIX, SealedPlace};
+use evenkeel_storage::encryption::{DataKeys, PREFIX, PropertyAddress};
 use evenkeel_storage::vault::{Vault, VaultError, WrappedKey};
 use sha2::{Digest as _, Sha256};
 
@@ -79,9 +79,9 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
             .await
             .map_err(|error| format!("{home}: {error}"))?;
         let key = key.ok_or_else(|| format!("{home} has an encrypted value but no data key"))?;
-        let opened = key
-            .open(
-                SealedPlace {
+        let decrypted = key
+            .decrypt(
+                PropertyAddress {
                     home: &home,
                     property: SSN,
                 },
@@ -96,9 +96,9 @@ pub(super) async fn judge(tables: &Tables, keys: DataKeys<'_>) -> Result<(), Str
                 ));
             }
         };
-        if opened.as_str() != Some(&expected) {
+        if decrypted.as_str() != Some(&expected) {
             return Err(format!(
-                "the encrypted value of {home} decrypts to {opened:?}, expected {expected:?}"
+                "the encrypted value of {home} decrypts to {decrypted:?}, expected {expected:?}"
             ));
         }
     }

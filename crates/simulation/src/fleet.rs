@@ -26,7 +26,7 @@ use evenkeel_account::company::queue;
 use evenkeel_account::{FaultPolicy, REFUSED};
 use evenkeel_engine::retention::{Keeper, TurnTime};
 use evenkeel_engine::{
-    Delivery, Engine, EngineParts, Execute, Failure, Outcome, SealBodies, SealSecret, Work,
+    Delivery, EncryptBodies, Engine, EngineParts, Execute, Failure, Outcome, SigningSecret, Work,
 };
 use evenkeel_layers::circuit::Circuits;
 use evenkeel_layers::stack::{Grouping, decorate, decorate_sink};
@@ -68,7 +68,7 @@ pub(super) struct WorkerSetup {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) rng: Arc<dyn Rng>,
     engines: Arc<dyn Rng>,
-    secret: Arc<SealSecret>,
+    secret: Arc<SigningSecret>,
 }
 
 impl WorkerFleet {
@@ -329,10 +329,10 @@ impl WorkerFleet {
             rng: Arc::clone(&setup.engines),
             recheck_after: self.fault_plan.settings.recheck_after,
         });
-        Arc::new(engine.sealing_by(Arc::clone(&setup.secret)))
+        Arc::new(engine.signing_by(Arc::clone(&setup.secret)))
     }
 
-    pub(super) fn compose_worker<E: Execute + SealBodies + 'static>(
+    pub(super) fn compose_worker<E: Execute + EncryptBodies + 'static>(
         &self,
         setup: &WorkerSetup,
         engine: &Arc<E>,
@@ -352,7 +352,7 @@ impl WorkerFleet {
             stores: setup.stores.clone(),
             health: Arc::<Circuits>::clone(&setup.circuits),
             execute,
-            seal_bodies: Arc::<E>::clone(engine),
+            encrypt_bodies: Arc::<E>::clone(engine),
             clock: Arc::clone(&setup.clock),
             rng: Arc::clone(&setup.rng),
             settings,

@@ -43,7 +43,7 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::large::STAGING;
 use evenkeel_model::{AccountName, EntityKey};
 use evenkeel_storage::TableOperation;
-use evenkeel_storage::sealing::DataKeys;
+use evenkeel_storage::encryption::DataKeys;
 use evenkeel_worker::{Mode, Rechecks};
 
 /// Maximum time in which the backlog must drain after the storm. The slowest case is a batch of 20 jobs that panic in

@@ -579,7 +579,7 @@ fn worker(
         stores,
         health: Arc::new(Circuits::new(vec![decorated.circuit])),
         execute: Arc::new(counted),
-        seal_bodies: engine,
+        encrypt_bodies: engine,
         clock: Arc::clone(clock),
         rng,
         settings,

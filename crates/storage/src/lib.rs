@@ -8,7 +8,7 @@
 //!   engine, worker, client, ops ──▶ ports ◀── layers ◀── azure, sqlite, sinks, account
 //!                                     │
 //!       error     what an answer means: refused, lost race, throttled, ambiguous, permanent
-//!       wide      one entity over several rows        sealing   encrypted properties and their keys
+//!       wide      one entity over several rows        encryption   encrypted properties and their keys
 //!       check     limits of Azure Storage             range     a filter as a range of keys
 //!       combine   many callers, one request           system    the machine's clock and chance
 //! ```
@@ -22,12 +22,12 @@ pub mod blobs;
 pub mod check;
 pub mod clock;
 pub mod combine;
+pub mod encryption;
 pub mod error;
 pub mod files;
 pub mod health;
 pub mod queues;
 pub mod range;
-pub mod sealing;
 pub mod service_clocks;
 pub mod sink;
 pub mod stores;

@@ -12,7 +12,7 @@ use super::observer::Observer;
 use super::quarantine::CrashQuarantine;
 use super::tuning::{ReloadableSettings, Tuning};
 use super::unsettled::UnsettledMessages;
-use evenkeel_engine::{Execute, MemoryBudget, SealBodies, Work};
+use evenkeel_engine::{EncryptBodies, Execute, MemoryBudget, Work};
 use evenkeel_model::Job;
 use evenkeel_model::event::EventMappings;
 use evenkeel_model::job::Primary;
@@ -26,7 +26,7 @@ pub type PrimaryResolver = Arc<dyn Fn(&Job) -> Vec<Primary> + Send + Sync>;
 
 pub(crate) struct RunContext {
     pub(crate) execute: Arc<dyn Execute>,
-    pub(crate) seal_bodies: Arc<dyn SealBodies>,
+    pub(crate) encrypt_bodies: Arc<dyn EncryptBodies>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) settings: WorkerSettings,

@@ -289,7 +289,7 @@ impl DeliveryFacts<'_> {
             MessageText::Unreadable { raw, .. } => raw,
         };
         let message = self.poison_message(verdict, PoisonMessage::keep_body(text));
-        match self.sealed(message).await {
+        match self.with_encrypted_body(message).await {
             Some(message) => self.put(message).await,
             None => false,
         }
@@ -309,7 +309,10 @@ impl DeliveryFacts<'_> {
             return false;
         }
         let body = Value::Object(batch.single(at)).to_string();
-        let Some(mut message) = self.sealed(self.poison_message(verdict, body)).await else {
+        let Some(mut message) = self
+            .with_encrypted_body(self.poison_message(verdict, body))
+            .await
+        else {
             return false;
         };
         // The digest is made of the encrypted body. With a digest of the plain body, anyone could
@@ -346,8 +349,8 @@ impl DeliveryFacts<'_> {
         }
     }
 
-    async fn sealed(&self, mut message: PoisonMessage) -> Option<PoisonMessage> {
-        if let Err(failure) = message.seal(self.context.seal_bodies.as_ref()).await {
+    async fn with_encrypted_body(&self, mut message: PoisonMessage) -> Option<PoisonMessage> {
+        if let Err(failure) = message.encrypt(self.context.encrypt_bodies.as_ref()).await {
             tracing::warn!(
                 queue = %self.consumer.poison, message_id = message.message_id, error = failure.chain(),
                 "could not encrypt the poison message for {}; releasing the message", message.message_id

@@ -29,7 +29,7 @@ use super::slots::Slots;
 use super::status::{QueueBoard, StatusBoard};
 use super::tuning::{ReloadableSettings, Tuning};
 use super::unsettled::UnsettledMessages;
-use evenkeel_engine::{Execute, MemoryBudget, SealBodies};
+use evenkeel_engine::{EncryptBodies, Execute, MemoryBudget};
 use evenkeel_model::QueueName;
 use evenkeel_model::allowed::JobAllowance;
 use evenkeel_model::cause;
@@ -48,7 +48,7 @@ pub struct WorkerParts {
     pub stores: Stores,
     pub health: Arc<dyn StoreHealth>,
     pub execute: Arc<dyn Execute>,
-    pub seal_bodies: Arc<dyn SealBodies>,
+    pub encrypt_bodies: Arc<dyn EncryptBodies>,
     pub clock: Arc<dyn Clock>,
     pub rng: Arc<dyn Rng>,
     pub settings: WorkerSettings,
@@ -220,7 +220,7 @@ impl Worker {
                 rng: Arc::clone(&parts.rng),
                 walks: PoisonWalks::default(),
             }),
-            seal_bodies: Arc::clone(&parts.seal_bodies),
+            encrypt_bodies: Arc::clone(&parts.encrypt_bodies),
             clock: Arc::clone(&parts.clock),
             rng: Arc::clone(&parts.rng),
             settings: parts.settings.clone(),

@@ -18,5 +18,5 @@ mod items;
 mod memory;
 mod poison;
 mod records;
-mod seals;
+mod signatures;
 mod stage;

@@ -4,13 +4,15 @@
 use std::collections::BTreeSet;
 
 use evenkeel_account::company::{self, BLOB_ARCHIVE, CONTAINER, LOG_ARCHIVE};
-use evenkeel_engine::{FailureClass, Outcome, SealBodies as _};
+use evenkeel_engine::{EncryptBodies as _, FailureClass, Outcome};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::condition::Condition;
 use evenkeel_model::job::{Primary, Stamp};
 use evenkeel_model::template::Template;
 use evenkeel_model::{ContainerName, EdmValue, Entity, EntityKey, Job, QueueName};
-use evenkeel_storage::sealing::{DataKeys, PREFIX, SealedPlace, is_sealed, table as keys_table};
+use evenkeel_storage::encryption::{
+    DataKeys, PREFIX, PropertyAddress, is_encrypted, table as keys_table,
+};
 use evenkeel_storage::{MessageText, Query, TableOperation, all_blobs, all_tables};
 use serde_json::{Value, json};
 
@@ -58,16 +60,21 @@ pub(crate) fn primary(table_name: &str, pk: &str, rk: &str) -> Primary {
     }
 }
 
-pub(crate) async fn opened(lab: &Lab, stored: &Entity, home: &Primary, property: &str) -> EdmValue {
+pub(crate) async fn decrypted(
+    lab: &Lab,
+    stored: &Entity,
+    home: &Primary,
+    property: &str,
+) -> EdmValue {
     let vault = vault();
     let keys = DataKeys {
         tables: lab.account.tables.as_ref(),
         vault: vault.as_ref(),
     };
     let key = keys.find(home).await.unwrap().expect("a data key");
-    key.open(
-        SealedPlace { home, property },
-        stored.text(property).expect("a sealed value"),
+    key.decrypt(
+        PropertyAddress { home, property },
+        stored.text(property).expect("an encrypted value"),
     )
     .unwrap()
 }
@@ -175,7 +182,7 @@ async fn swept(
 }
 
 #[tokio::test]
-async fn whatever_disturbs_a_job_its_values_are_sealed_and_open_where_the_entity_is() {
+async fn whatever_disturbs_a_job_its_values_are_encrypted_and_open_where_the_entity_is() {
     let mut runs = 0;
     for (name, jobs) in STORIES {
         let jobs = jobs();
@@ -204,12 +211,12 @@ async fn whatever_disturbs_a_job_its_values_are_sealed_and_open_where_the_entity
                 "a"
             };
             assert_eq!(
-                opened(lab, &row.entity, &home, "Ssn").await,
+                decrypted(lab, &row.entity, &home, "Ssn").await,
                 EdmValue::from(format!("{CANARY} {ssn}").as_str()),
                 "{what}"
             );
             assert_eq!(
-                opened(lab, &row.entity, &home, "Salary").await,
+                decrypted(lab, &row.entity, &home, "Salary").await,
                 EdmValue::from(75_000),
                 "{what}"
             );
@@ -364,20 +371,20 @@ fn whole() -> Value {
 }
 
 #[tokio::test]
-async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs_the_job() {
+async fn a_value_is_encrypted_when_its_entity_meets_the_condition_whatever_disturbs_the_job() {
     let mut runs = 0;
-    for (name, jobs, pk, sealed) in CONDITIONAL {
+    for (name, jobs, pk, encrypted) in CONDITIONAL {
         runs += swept(name, conditional, &jobs(), async |lab, what| {
             let home = primary("Employees", pk, "1");
             let row = lab.read("Employees", pk, "1").await.expect(what);
-            for (property, value, sealed) in [
-                ("Ssn", EdmValue::from("canary a"), sealed[0]),
-                ("Salary", EdmValue::from(75_000), sealed[1]),
+            for (property, value, encrypted) in [
+                ("Ssn", EdmValue::from("canary a"), encrypted[0]),
+                ("Salary", EdmValue::from(75_000), encrypted[1]),
             ] {
                 let found = row.entity.get(property).expect(what);
-                assert_eq!(is_sealed(found), sealed, "{what}: {property}");
-                let found = if sealed {
-                    opened(lab, &row.entity, &home, property).await
+                assert_eq!(is_encrypted(found), encrypted, "{what}: {property}");
+                let found = if encrypted {
+                    decrypted(lab, &row.entity, &home, property).await
                 } else {
                     found.clone()
                 };
@@ -394,7 +401,7 @@ async fn a_value_is_sealed_when_its_entity_meets_the_condition_whatever_disturbs
                 .unwrap()
                 .hash("SsnHash", "canary a");
             assert_eq!(row.entity.text("SsnHash"), Some(hash.as_str()), "{what}");
-            assert_eq!(stored(lab).await.contains(CANARY), !sealed[0], "{what}");
+            assert_eq!(stored(lab).await.contains(CANARY), !encrypted[0], "{what}");
         })
         .await;
     }
@@ -443,7 +450,7 @@ async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in
         other.unwrap();
         let row = lab.read("Employees", "Sales", "1").await.unwrap();
         assert_eq!(
-            opened(
+            decrypted(
                 &lab,
                 &row.entity,
                 &primary("Employees", "Sales", "1"),
@@ -453,12 +460,12 @@ async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in
             EdmValue::from(80_000),
             "{region_first}"
         );
-        assert!(is_sealed(row.entity.get("Ssn").unwrap()));
+        assert!(is_encrypted(row.entity.get("Ssn").unwrap()));
     }
 }
 
 #[tokio::test]
-async fn copies_documents_and_lines_have_the_sealed_value_of_their_primary() {
+async fn copies_documents_and_lines_have_the_encrypted_value_of_their_primary() {
     let lab = lab();
     lab.work(&job(&put("1", "a", "replace"))).await.unwrap();
     let ssn = lab
@@ -554,7 +561,7 @@ async fn a_value_of_another_entity_or_one_that_was_cut_off_is_refused_and_nothin
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_sealed_is_refused_with_the_reason() {
+async fn what_cannot_be_kept_encrypted_is_refused_with_the_reason() {
     let lab = lab();
     lab.work(&job(&put("1", "a", "replace"))).await.unwrap();
     let mut staged = put("1", "a", "merge");
@@ -676,12 +683,12 @@ async fn an_entity_that_says_nothing_of_encrypted_properties_costs_nothing_more(
         panic!("not done")
     };
     let mut again = put("2", "b", "replace");
-    let (sealed, plain) = (with.operations_of(&job(&again)).await, {
+    let (encrypted, plain) = (with.operations_of(&job(&again)).await, {
         again["entity"]["RowKey"] = json!("2");
         without.work(&job(&put("2", "a", "replace"))).await.unwrap();
         without.operations_of(&job(&again)).await
     });
-    assert_eq!(sealed, plain + 1, "the data key must be read once");
+    assert_eq!(encrypted, plain + 1, "the data key must be read once");
     let new = job(&put("3", "a", "replace"));
     let both = [
         with.operations_of(&new).await,
@@ -739,34 +746,34 @@ async fn the_digest_of_a_job_is_keyed_where_values_are_encrypted_and_the_same_fo
 }
 
 #[tokio::test]
-async fn bodies_for_people_are_sealed_whatever_else_is_wrong_with_them() {
+async fn bodies_for_people_are_encrypted_whatever_else_is_wrong_with_them() {
     let lab = lab();
     let mut body = put("1", "a", "no mode");
     body["entity"]["Phone"] = json!("ek1.forged");
-    let sealed = lab
+    let encrypted = lab
         .engine
-        .seal_body(&body.to_string())
+        .encrypt_body(&body.to_string())
         .await
         .unwrap()
         .expect("it has plain values");
     assert!(
-        !sealed.contains(CANARY)
-            && !sealed.contains("ek1.forged")
-            && sealed.contains(r#""RowKey":"1""#),
-        "{sealed}"
+        !encrypted.contains(CANARY)
+            && !encrypted.contains("ek1.forged")
+            && encrypted.contains(r#""RowKey":"1""#),
+        "{encrypted}"
     );
     let batch = json!({"op": "put", "table": "EMPLOYEES", "entities": [body["entity"], {"PartitionKey": "Sales", "RowKey": "2", "Ssn": CANARY}]});
     assert!(
         !lab.engine
-            .seal_body(&batch.to_string())
+            .encrypt_body(&batch.to_string())
             .await
             .unwrap()
             .unwrap()
             .contains(CANARY)
     );
     let plain = json!({"op": "sync", "table": "Employees", "pk": "a", "rk": "b"}).to_string();
-    assert_eq!(lab.engine.seal_body(&plain).await.unwrap(), None);
-    let text = lab.engine.seal_body("no job").await.unwrap();
+    assert_eq!(lab.engine.encrypt_body(&plain).await.unwrap(), None);
+    let text = lab.engine.encrypt_body("no job").await.unwrap();
     assert_eq!(
         text.as_deref(),
         Some(r#"{"withheld":"6 bytes that are not a job"}"#)

@@ -10,7 +10,7 @@ use evenkeel_model::{CollectionName, ContainerName, EdmValue, Entity, Job, Queue
 use evenkeel_storage::{Query, all_blobs, all_tables};
 use serde_json::{Value, json};
 
-use crate::protocol::encryption::{CANARY, lab, opened, primary, put};
+use crate::protocol::encryption::{CANARY, decrypted, lab, primary, put};
 use crate::protocol::oracle;
 use crate::protocol::world::{Disturbance, Lab, SMALL, declared, job};
 
@@ -39,7 +39,7 @@ async fn lives(lab: &Lab, entity: Option<Entity>, story: &str) {
     };
     let home = primary("Employees", "Sales", "1");
     assert_eq!(
-        opened(lab, &entity, &home, "Ssn").await,
+        decrypted(lab, &entity, &home, "Ssn").await,
         EdmValue::from(format!("{CANARY} anew").as_str()),
         "{story}"
     );
@@ -227,7 +227,7 @@ async fn a_delivery_of_an_erasure_that_is_held_up_leaves_an_entity_put_anew_afte
 /// An erasure completes before each operation of a put. In some runs a plain delete before that has kept the data key.
 /// In others the entity never existed and has no data key.
 #[tokio::test]
-async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_the_end() {
+async fn a_put_that_loses_to_an_erasure_encrypts_by_the_data_key_that_is_there_in_the_end() {
     let prepared = async |before: &str| {
         if before == "absent" {
             return lab();
@@ -276,7 +276,7 @@ async fn a_put_that_loses_to_an_erasure_seals_by_the_data_key_that_is_there_in_t
 /// Before each operation of a move, an erasure of the destination key runs. The worker of the erasure may stop at its
 /// next operation.
 #[tokio::test]
-async fn a_move_that_loses_to_an_erasure_of_its_target_seals_by_the_data_key_that_is_there_in_the_end()
+async fn a_move_that_loses_to_an_erasure_of_its_target_encrypts_by_the_data_key_that_is_there_in_the_end()
  {
     let away = job(
         &json!({"op": "move", "table": "Employees", "pk": "Sales", "rk": "1", "to_pk": "Ops", "to_rk": "7"}),
@@ -309,7 +309,7 @@ async fn a_move_that_loses_to_an_erasure_of_its_target_seals_by_the_data_key_tha
             let Some(row) = lab.read("Employees", "Ops", "7").await else {
                 continue;
             };
-            let ssn = opened(&lab, &row.entity, &primary("Employees", "Ops", "7"), "Ssn").await;
+            let ssn = decrypted(&lab, &row.entity, &primary("Employees", "Ops", "7"), "Ssn").await;
             assert_eq!(
                 ssn,
                 EdmValue::from(format!("{CANARY} first").as_str()),

@@ -332,7 +332,7 @@ async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_o
 
 /// The worker never reads items of views that only a newer catalog declares, so these items cause no further rechecks.
 #[tokio::test]
-async fn an_unsealed_footprint_with_items_of_a_newer_catalog_is_closed() {
+async fn an_unsigned_footprint_with_items_of_a_newer_catalog_is_closed() {
     let index = |view: &str, table: &str| {
         format!(
             "[views.{view}]\nkind = \"secondary_index\"\nsource = \"Employees\"\ntable = \"{table}\"\npartition_key = \"all\"\nrow_key = \"{{RowKey}}\"\n"
@@ -345,13 +345,13 @@ async fn an_unsealed_footprint_with_items_of_a_newer_catalog_is_closed() {
     lab.write(employee("1", "ada@contoso.com", "King")).await;
     lab.work(&sync("Sales", "1")).await.unwrap();
     let footprint = lab.read(FOOTPRINTS, "Employees~Sales", "1").await.unwrap();
-    let mut unsealed = footprint.entity;
-    assert!(unsealed.properties.remove("Seal").is_some());
+    let mut unsigned = footprint.entity;
+    assert!(unsigned.properties.remove("Signature").is_some());
     lab.account
         .tables
         .apply(
             &table(FOOTPRINTS),
-            &TableOperation::InsertOrReplace(unsealed),
+            &TableOperation::InsertOrReplace(unsigned),
         )
         .await
         .unwrap();

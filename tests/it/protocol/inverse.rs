@@ -540,7 +540,7 @@ async fn an_encrypted_value_can_be_decrypted_or_is_refused() {
             );
         }
         let row = lab.read("Employees", "Sales", "1").await.unwrap().entity;
-        let opened = encryption::opened(
+        let opened = encryption::decrypted(
             &lab,
             &row,
             &encryption::primary("Employees", "Sales", "1"),

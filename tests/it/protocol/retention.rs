@@ -440,9 +440,9 @@ async fn begun(lab: &Lab) -> Value {
 async fn a_cursor_that_no_worker_wrote_into_the_message_counts_for_nothing() {
     let to = blobs();
     let forged = json!({"next_pk": "zzzz", "next_rk": "z", "files": 1, "rows": 5});
-    let mut resealed = begun(&filled(to.clone()).await).await;
-    resealed["next_pk"] = json!("zzzz");
-    for cursor in [forged, resealed] {
+    let mut signed_again = begun(&filled(to.clone()).await).await;
+    signed_again["next_pk"] = json!("zzzz");
+    for cursor in [forged, signed_again] {
         let lab = filled(to.clone()).await;
         lab.deliver_until_done(&drop_table(&cursor)).await;
         archived(&lab, &to, &format!("a foreign cursor: {cursor}")).await;

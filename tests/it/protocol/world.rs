@@ -13,7 +13,7 @@ use evenkeel_azure::vault::LocalVault;
 use evenkeel_config::{Folder, Request};
 use evenkeel_engine::{
     Delivery, Engine, EngineParts, Execute, Failure, FailureClass, ItemChange, MemoryBudget,
-    Outcome, Recheck, SealSecret, Waits, Work, footprint,
+    Outcome, Recheck, SigningSecret, Waits, Work, footprint,
 };
 use evenkeel_layers::stack::{Grouping, decorate, decorate_sink};
 use evenkeel_model::KeyBytes;
@@ -398,7 +398,7 @@ pub(crate) struct Lab {
     meddler: Arc<Engine>,
     pub(crate) faults: Arc<FaultInjector>,
     clock: Arc<TestClock>,
-    secret: Arc<SealSecret>,
+    secret: Arc<SigningSecret>,
     messages: Arc<AtomicU64>,
     /// The last write of the meddling client: row key and e-mail address.
     pub(crate) last_client_write: Arc<Mutex<Option<(String, String)>>>,
@@ -466,7 +466,7 @@ pub(crate) fn other() -> AccountName {
 
 fn engine(
     (sim, beside): (&SimWorld, Option<&SimWorld>),
-    (clock, secret): (&Arc<TestClock>, &Arc<SealSecret>),
+    (clock, secret): (&Arc<TestClock>, &Arc<SigningSecret>),
     catalog: &Arc<Catalog>,
     decorators: Option<Grouping>,
     rng: Arc<dyn Rng>,
@@ -488,7 +488,7 @@ fn engine(
         rng,
         recheck_after: RECHECK_AFTER,
     });
-    Arc::new(engine.sealing_by(Arc::clone(secret)))
+    Arc::new(engine.signing_by(Arc::clone(secret)))
 }
 
 impl Lab {

@@ -270,7 +270,7 @@ fn bad_lines_are_named_and_left_out_and_the_good_ones_are_sent() {
 }
 
 #[test]
-fn a_line_that_is_too_large_once_it_is_sealed_is_named_and_left_out() {
+fn a_line_that_is_too_large_once_it_is_encrypted_is_named_and_left_out() {
     let place = Place::new();
     std::fs::write(
         place.folder().join("first.key"),

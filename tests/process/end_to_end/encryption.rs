@@ -155,13 +155,13 @@ fn succeeded(ended: &CommandResult) -> Value {
     serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.out))
 }
 
-fn opened(site: &Site, arguments: &[&str]) -> Value {
+fn decrypted(site: &Site, arguments: &[&str]) -> Value {
     let ended = site.command(&[&["--json"], arguments].concat());
     assert_eq!(ended.code, 0, "{}", ended.err);
     serde_json::from_str(ended.out.lines().next().unwrap()).unwrap()
 }
 
-fn is_sealed(row: &Row) -> bool {
+fn is_encrypted(row: &Row) -> bool {
     ["Ssn", "Salary"].iter().all(|name| {
         row.entity
             .text(name)
@@ -169,7 +169,7 @@ fn is_sealed(row: &Row) -> bool {
     })
 }
 
-fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
+fn values_are_encrypted_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
     declare(site, "first");
     site.migrate();
     site.submit(&[put("1"), put("2"), put("3"), put("4")]);
@@ -199,17 +199,17 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
         ("EmployeesByEmail", "email_Ops", "5@contoso.com"),
     ] {
         assert!(
-            is_sealed(&site.row(table, pk, rk).unwrap()),
+            is_encrypted(&site.row(table, pk, rk).unwrap()),
             "{table} {pk} {rk}"
         );
     }
 
-    let own = opened(site, &["get", "Employees", "Sales", "1", "--resolve"]);
+    let own = decrypted(site, &["get", "Employees", "Sales", "1", "--resolve"]);
     assert_eq!(
         (own["Ssn"].as_str(), own["Salary"].as_i64()),
         (Some("canary 1"), Some(80_000))
     );
-    let beside = opened(
+    let beside = decrypted(
         site,
         &[
             "get",
@@ -223,7 +223,7 @@ fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are(site: &Site) {
         beside["Salary"], 80_000,
         "a copy in the same table must be decrypted for its primary"
     );
-    let moved = opened(
+    let moved = decrypted(
         site,
         &[
             "lookup",
@@ -343,7 +343,7 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash(site: &Site) {
         );
     }
     // An application may read a complete entity and put it again. A put of a hash without its value is refused.
-    let mut read = opened(site, &["get", "Employees", "Sales", "1"]);
+    let mut read = decrypted(site, &["get", "Employees", "Sales", "1"]);
     read.as_object_mut().unwrap().retain(|name, _| {
         !name.starts_with("ek_") && !name.starts_with("odata") && name != "Timestamp"
     });
@@ -382,7 +382,7 @@ fn an_encrypted_property_is_looked_up_by_its_keyed_hash_azurite() {
 
 /// Checks that no stored data contains a value of an entity that satisfies the condition. Checks that all entities can
 /// be found.
-fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
+fn values_are_encrypted_under_the_condition_of_their_table(site: &Site) {
     const PROTECTED: &str = "canary-eu";
     let of = |rk: &str, region: &str, ssn: &str| {
         let mut job = put(rk);
@@ -413,22 +413,22 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
         [of("3", "EU", "canary-eu 3"), of("4", "US", "canary-us 4")].map(|job| job.to_string());
     site.put_texts(sent.iter().map(String::as_str));
     assert_eq!(site.run_until_idle(&[]).done, 4);
-    let sealed = |rk: &str| {
+    let encrypted = |rk: &str| {
         let row = site.row("Employees", "Sales", rk).unwrap();
         ["Ssn", "Salary"].map(|name| {
             row.entity
                 .get(name)
-                .is_some_and(evenkeel_storage::sealing::is_sealed)
+                .is_some_and(evenkeel_storage::encryption::is_encrypted)
         })
     };
     let copied = site
         .row("EmployeesByEmail", "email_Sales", "3@contoso.com")
         .unwrap();
     assert!(
-        is_sealed(&copied) && sealed("1") == [true; 2] && sealed("3") == [true; 2],
+        is_encrypted(&copied) && encrypted("1") == [true; 2] && encrypted("3") == [true; 2],
         "{copied:?}"
     );
-    assert_eq!((sealed("2"), sealed("4")), ([false; 2], [false; 2]));
+    assert_eq!((encrypted("2"), encrypted("4")), ([false; 2], [false; 2]));
     assert!(!stored(site).contains(PROTECTED));
     let found = |ssn: &str| {
         let ended = site.command(&["--json", "lookup", "by_ssn", &format!("Ssn={ssn}")]);
@@ -461,19 +461,19 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
     ]);
     assert_eq!(site.run_until_idle(&[]).done, 3);
     assert_eq!(
-        (sealed("2"), sealed("1"), sealed("4")),
+        (encrypted("2"), encrypted("1"), encrypted("4")),
         ([true; 2], [true; 2], [false, true])
     );
     assert!(!stored(site).contains("canary-us 2"), "copies must follow");
     site.submit(&[merge("1", json!({"Region": "US", "Ssn": "canary-us 1"}))]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
-    assert_eq!(sealed("1"), [false, true]);
+    assert_eq!(encrypted("1"), [false, true]);
     for (rk, ssn, salary) in [
         ("1", "canary-us 1", 75_000),
         ("2", "canary-us 2", 75_000),
         ("4", "canary-us 4", 80_000),
     ] {
-        let own = opened(site, &["get", "Employees", "Sales", rk, "--resolve"]);
+        let own = decrypted(site, &["get", "Employees", "Sales", rk, "--resolve"]);
         assert_eq!(
             (own["Ssn"].as_str(), own["Salary"].as_i64()),
             (Some(ssn), Some(salary))
@@ -495,25 +495,25 @@ fn values_are_sealed_under_the_condition_of_their_table(site: &Site) {
     site.declare(&CATALOG.replace("CURRENT", "first"));
     site.migrate();
     assert_eq!(site.command(&["backfill", "--table", "Employees"]).code, 0);
-    assert_eq!(sealed("1"), [false, true]);
+    assert_eq!(encrypted("1"), [false, true]);
     site.submit(&[merge("1", json!({"Ssn": "canary-eu 1"}))]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
-    assert_eq!(sealed("1"), [true; 2]);
+    assert_eq!(encrypted("1"), [true; 2]);
     let audit = site.command(&["audit"]);
     assert_eq!(audit.code, 0, "{} {}", audit.out, audit.err);
 }
 
 #[test]
-fn values_are_sealed_under_the_condition_of_their_table_embedded() {
-    values_are_sealed_under_the_condition_of_their_table(&Site::embedded(""));
+fn values_are_encrypted_under_the_condition_of_their_table_embedded() {
+    values_are_encrypted_under_the_condition_of_their_table(&Site::embedded(""));
 }
 
 #[test]
-fn values_are_sealed_under_the_condition_of_their_table_azurite() {
-    values_are_sealed_under_the_condition_of_their_table(&Site::azurite(""));
+fn values_are_encrypted_under_the_condition_of_their_table_azurite() {
+    values_are_encrypted_under_the_condition_of_their_table(&Site::azurite(""));
 }
 
-fn a_message_that_fails_for_good_is_kept_sealed(site: &Site) {
+fn a_message_that_fails_for_good_is_kept_encrypted(site: &Site) {
     declare(site, "first");
     site.migrate();
     let mut unknown = put("1");
@@ -637,7 +637,7 @@ fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &S
     after.retain(|key, _| before.contains_key(key));
     assert_eq!(after, before, "an entity was written");
     assert_eq!(
-        opened(site, &["get", "Employees", "Sales", "0007", "--resolve"])["Ssn"],
+        decrypted(site, &["get", "Employees", "Sales", "0007", "--resolve"])["Ssn"],
         "canary 0007"
     );
 
@@ -658,17 +658,19 @@ fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good(site: &S
         "{}",
         gone.err
     );
-    assert!(is_sealed(&site.row("Employees", "Sales", "0007").unwrap()));
+    assert!(is_encrypted(
+        &site.row("Employees", "Sales", "0007").unwrap()
+    ));
     site.submit(&[put("0007")]);
     assert_eq!(site.run_until_idle(&[]).done, 1);
     assert_eq!(
-        opened(site, &["get", "Employees", "Sales", "0007", "--resolve"])["Ssn"],
+        decrypted(site, &["get", "Employees", "Sales", "0007", "--resolve"])["Ssn"],
         "canary 0007",
         "the entity must have another key"
     );
 }
 
-fn without_the_current_key_nothing_starts_and_values_stay_sealed(site: &Site) {
+fn without_the_current_key_nothing_starts_and_values_stay_encrypted(site: &Site) {
     declare(site, "first");
     site.migrate();
     site.submit(&[put("1")]);
@@ -687,13 +689,13 @@ fn without_the_current_key_nothing_starts_and_values_stay_sealed(site: &Site) {
         "{}",
         refused.err
     );
-    let sealed = site.command(&["get", "Employees", "Sales", "1", "--resolve"]);
+    let encrypted = site.command(&["get", "Employees", "Sales", "1", "--resolve"]);
     assert!(
-        sealed.code == 0
-            && sealed.out.contains("ek1.")
-            && sealed.err.contains("not decrypted: Salary, Ssn"),
+        encrypted.code == 0
+            && encrypted.out.contains("ek1.")
+            && encrypted.err.contains("not decrypted: Salary, Ssn"),
         "{}",
-        sealed.err
+        encrypted.err
     );
     for file in ["ssn.txt", "-"] {
         let value = site.command(&[
@@ -717,23 +719,23 @@ fn without_the_current_key_nothing_starts_and_values_stay_sealed(site: &Site) {
 }
 
 #[test]
-fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are_embedded() {
-    values_are_sealed_wherever_they_go_and_open_where_the_keys_are(&Site::embedded(""));
+fn values_are_encrypted_wherever_they_go_and_open_where_the_keys_are_embedded() {
+    values_are_encrypted_wherever_they_go_and_open_where_the_keys_are(&Site::embedded(""));
 }
 
 #[test]
-fn values_are_sealed_wherever_they_go_and_open_where_the_keys_are_azurite() {
-    values_are_sealed_wherever_they_go_and_open_where_the_keys_are(&Site::azurite(""));
+fn values_are_encrypted_wherever_they_go_and_open_where_the_keys_are_azurite() {
+    values_are_encrypted_wherever_they_go_and_open_where_the_keys_are(&Site::azurite(""));
 }
 
 #[test]
-fn a_message_that_fails_for_good_is_kept_sealed_embedded() {
-    a_message_that_fails_for_good_is_kept_sealed(&Site::embedded(""));
+fn a_message_that_fails_for_good_is_kept_encrypted_embedded() {
+    a_message_that_fails_for_good_is_kept_encrypted(&Site::embedded(""));
 }
 
 #[test]
-fn a_message_that_fails_for_good_is_kept_sealed_azurite() {
-    a_message_that_fails_for_good_is_kept_sealed(&Site::azurite(""));
+fn a_message_that_fails_for_good_is_kept_encrypted_azurite() {
+    a_message_that_fails_for_good_is_kept_encrypted(&Site::azurite(""));
 }
 
 #[test]
@@ -747,12 +749,12 @@ fn a_key_is_exchanged_without_a_write_to_any_entity_and_erased_for_good_azurite(
 }
 
 #[test]
-fn without_the_current_key_nothing_starts_and_values_stay_sealed_embedded() {
-    without_the_current_key_nothing_starts_and_values_stay_sealed(&Site::embedded(""));
+fn without_the_current_key_nothing_starts_and_values_stay_encrypted_embedded() {
+    without_the_current_key_nothing_starts_and_values_stay_encrypted(&Site::embedded(""));
 }
 
 #[test]
-fn python_and_node_read_sealed_values_with_the_official_sdks() {
+fn python_and_node_read_encrypted_values_with_the_official_sdks() {
     let site = Site::azurite("");
     declare(&site, "first");
     site.migrate();
@@ -775,8 +777,14 @@ fn python_and_node_read_sealed_values_with_the_official_sdks() {
     ];
     let expected = json!({"Ssn": {"v": "비밀 😀"}, "Salary": {"v": 75_000}});
     for (sdk, printed) in [
-        ("Python", python(site.ports(), "read_sealed.py", &arguments)),
-        ("Node.js", node(site.ports(), "read_sealed.mjs", &arguments)),
+        (
+            "Python",
+            python(site.ports(), "read_encrypted.py", &arguments),
+        ),
+        (
+            "Node.js",
+            node(site.ports(), "read_encrypted.mjs", &arguments),
+        ),
     ] {
         assert_eq!(
             serde_json::from_str::<Value>(&printed).unwrap(),

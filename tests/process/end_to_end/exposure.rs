@@ -166,7 +166,7 @@ fn values_are_shown_as_those_of_the_row_that_is_asked_for_whatever_it_says() {
 
 /// The values were written in plain text, before `encrypt` was added to the table.
 #[test]
-fn what_is_older_than_encrypt_is_read_where_that_is_allowed_until_it_is_sealed() {
+fn what_is_older_than_encrypt_is_read_where_that_is_allowed_until_it_is_encrypted() {
     let site = Site::embedded("");
     let later = CATALOG.replace("CURRENT", "first");
     let before = later.replace(
@@ -180,18 +180,21 @@ fn what_is_older_than_encrypt_is_read_where_that_is_allowed_until_it_is_sealed()
     declare_text(&site, &later);
     site.migrate();
     let get = ["--json", "get", "Employees", "Sales", "1", "--resolve"];
-    assert!(site.command(&get).err.contains("evenkeel keys seal"));
+    assert!(site.command(&get).err.contains("evenkeel keys encrypt"));
     let allowed = site.command(&[&get[..], &["--allow-plain"]].concat());
     assert!(allowed.out.contains("canary 1"), "{}", allowed.err);
-    let sealed = || -> Value {
-        let ended = site.command(&["--json", "keys", "seal", "employees"]);
+    let encrypted = || -> Value {
+        let ended = site.command(&["--json", "keys", "encrypt", "employees"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
         serde_json::from_str(&ended.out).unwrap()
     };
     // The table also contains copies, which do not count as entities.
-    assert_eq!(sealed(), json!({"entities": 3, "plain": 2, "in_blobs": 0}));
+    assert_eq!(
+        encrypted(),
+        json!({"entities": 3, "plain": 2, "in_blobs": 0})
+    );
     assert_eq!(site.run_until_idle(&[]).done, 2);
-    assert_eq!(sealed()["plain"], 0);
+    assert_eq!(encrypted()["plain"], 0);
     let all = stored(&site);
     assert!(!all.contains("canary"), "{all}");
     let own: Value = serde_json::from_str(&site.command(&get).out).unwrap();

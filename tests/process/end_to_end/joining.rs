@@ -166,7 +166,7 @@ fn joined(place: fn(&str) -> Site) {
     );
 
     // An encrypted value cannot be used as a key until it is decrypted.
-    let sealed = [
+    let encrypted = [
         "--table",
         "Employees",
         "PartitionKey=Contoso",
@@ -174,13 +174,13 @@ fn joined(place: fn(&str) -> Site) {
         "--with",
         "Departments=department/{Badge}",
     ];
-    let refused = site.command(&[&["lookup"], &sealed[..]].concat());
+    let refused = site.command(&[&["lookup"], &encrypted[..]].concat());
     assert!(
         refused.code == 2 && refused.err.contains("--decrypt"),
         "{}",
         refused.err
     );
-    let (rows, _) = found(&site, &[&sealed[..], &["--decrypt"]].concat());
+    let (rows, _) = found(&site, &[&encrypted[..], &["--decrypt"]].concat());
     assert_eq!(rows[0]["@with"]["Departments"]["Name"], "Marketing");
 }
 

@@ -253,7 +253,7 @@ fn forged_progress_counts_for_nothing() {
     let site = hired(Site::embedded, 4);
     let forged = json!({
         "op": "delete_where", "table": "Employees", "when": "Left < now",
-        "cursor": {"part": "footprints", "seen": 4, "done": 4, "delivery": 0, "seal": "00"},
+        "cursor": {"part": "footprints", "seen": 4, "done": 4, "delivery": 0, "signature": "00"},
     });
     let kept = json!({"op": "delete", "table": "Employees", "pk": "Marketing", "rk": "0001", "when": "Left < now"});
     site.put_texts([

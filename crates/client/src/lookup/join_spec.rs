@@ -6,7 +6,7 @@ use std::str::FromStr;
 use evenkeel_model::large::Pointer;
 use evenkeel_model::template::{Escaping, RenderError, Template, TemplateError};
 use evenkeel_model::{EdmValue, Entity, EntityKey, TableName};
-use evenkeel_storage::sealing::is_sealed;
+use evenkeel_storage::encryption::is_encrypted;
 
 /// A join of the rows of a lookup with the entities of another table. Two [key templates](evenkeel_model::template) make the
 /// PartitionKey and the RowKey of the joined entity from properties of the row. If a row lacks one of these properties, no entity is
@@ -85,7 +85,7 @@ impl JoinSpec {
             "RowKey" => Some(EdmValue::from(row.key.rk.as_str())),
             name => row
                 .get(name)
-                .filter(|value| !is_sealed(value) && Pointer::of(value).is_none())
+                .filter(|value| !is_encrypted(value) && Pointer::of(value).is_none())
                 .cloned(),
         };
         let (pk, rk) = (
@@ -200,7 +200,11 @@ mod tests {
         );
         assert_eq!(key("Departments={Nowhere}/{Department}"), None);
         assert_eq!(key("Departments={PartitionKey}/{Nowhere}"), None);
-        assert_eq!(key("Departments={PartitionKey}/{Secret}"), None, "sealed");
+        assert_eq!(
+            key("Departments={PartitionKey}/{Secret}"),
+            None,
+            "encrypted"
+        );
         let double: JoinSpec = "Seats={PartitionKey}/{Seat}".parse().unwrap();
         assert!(
             double

@@ -92,7 +92,7 @@ impl Lookup<'_> {
     /// and the encryption conditions need. A name may occur twice.
     pub(super) fn properties(&self) -> impl Iterator<Item = &str> {
         let conditions = self.condition.iter().flat_map(Condition::selected);
-        let sealing = self
+        let encrypting = self
             .client
             .catalog()
             .encryption_conditions()
@@ -102,7 +102,7 @@ impl Lookup<'_> {
             .map(String::as_str)
             .chain(conditions)
             .chain(self.join_properties())
-            .chain(sealing)
+            .chain(encrypting)
     }
 }
 

@@ -547,12 +547,12 @@ impl Lookup<'_> {
         let Some(encrypted) = table.and_then(|table| everywhere.get(&table)) else {
             return Ok(());
         };
-        let sealed = |property: &&str| encrypted.contains(*property);
+        let is_encrypted = |property: &&str| encrypted.contains(*property);
         if let Some(property) = self
             .condition
             .iter()
             .flat_map(Condition::properties)
-            .find(sealed)
+            .find(is_encrypted)
         {
             return Err(ClientError::Unknown(format!(
                 "{property} is encrypted and cannot be used in a condition"
@@ -560,7 +560,7 @@ impl Lookup<'_> {
         }
         match self
             .join_properties()
-            .find(sealed)
+            .find(is_encrypted)
             .filter(|_| !self.decrypted)
         {
             Some(property) => Err(ClientError::Unknown(format!(

@@ -198,9 +198,9 @@ fn every_kind_refuses_an_encrypted_or_large_property_at_its_key() {
         .iter()
         .filter(|(_, one)| one.contains("{Email}"))
     {
-        let sealed = "[tables.Employees]\nencrypt = [\"Email\"]\n";
+        let encrypted = "[tables.Employees]\nencrypt = [\"Email\"]\n";
         refuses(
-            &format!("{section}{sealed}"),
+            &format!("{section}{encrypted}"),
             "views.one.",
             &["property Email is encrypted in Employees"],
         );

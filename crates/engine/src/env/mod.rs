@@ -1,7 +1,7 @@
 //! The environment that every pass and every job shares: the stores, the catalog, a clock, and what this process keeps
 //! in memory.
 //!
-//! The environment also has the memory budget, the sizes of rows, the queue of rechecks, and the secret for seals. This
+//! The environment also has the memory budget, the sizes of rows, the queue of rechecks, and the signing secret. This
 //! module uses nothing of the protocol and no job. Of `items`, it uses only [shared entities](crate::items::shared),
 //! which in turn use only `memory` and `failure`.
 
@@ -9,8 +9,8 @@ pub(crate) mod memory;
 pub(crate) mod recheck_message;
 pub(crate) mod recheck_queue;
 pub(crate) mod row_memory;
-pub(crate) mod seal;
 pub(crate) mod secret;
+pub(crate) mod signature;
 pub(crate) mod waiting;
 
 use std::sync::{Arc, OnceLock};
@@ -22,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::env::memory::MemoryBudget;
 use crate::env::recheck_queue::RecheckQueues;
 use crate::env::row_memory::RowSizes;
-use crate::env::secret::SealSecret;
+use crate::env::secret::SigningSecret;
 use crate::execute::{Delivery, Failure, FailureClass};
 use crate::failure::permanent;
 use crate::items::shared::DocumentTurns;
@@ -63,7 +63,7 @@ pub(crate) struct Env {
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) row_sizes: RowSizes,
     pub(crate) rechecks: RecheckQueues,
-    pub(crate) secret: Arc<SealSecret>,
+    pub(crate) secret: Arc<SigningSecret>,
     /// Used to check whether the catalog is still the recorded one, before the close of a pass that changed items, and
     /// by commands before each part of a walk. If unset, the catalog counts as the recorded one.
     pub(crate) recorded: OnceLock<Arc<dyn CatalogHold>>,
@@ -99,7 +99,7 @@ pub(crate) enum Unknown {
     #[error(
         "{property} of {table} is encrypted and cannot be compared. Compare another property, or its keyed hash"
     )]
-    Sealed { table: TableName, property: String },
+    Encrypted { table: TableName, property: String },
     #[error("views are chained more than {LONGEST_CHAIN} deep at {0}")]
     Chain(Primary),
 }
@@ -181,16 +181,16 @@ impl Env {
         let condition = when
             .at(now)
             .map_err(|error| permanent("reading \"when\"", error.without_values()))?;
-        let sealed = self.catalog.encrypted.get(table).and_then(|sealed| {
+        let property = self.catalog.encrypted.get(table).and_then(|encrypted| {
             condition
                 .properties()
                 .into_iter()
-                .find(|name| sealed.contains(*name))
+                .find(|name| encrypted.contains(*name))
         });
-        match sealed {
+        match property {
             Some(name) => Err(permanent(
                 "reading \"when\"",
-                Unknown::Sealed {
+                Unknown::Encrypted {
                     table: table.table.clone(),
                     property: name.to_owned(),
                 },

@@ -1,4 +1,4 @@
-//! The secret for seals, and when to read it.
+//! The signing secret, and when to read it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 /// Length of the secret in bytes. It is stored as twice as many hexadecimal digits.
 pub(crate) const SECRET: usize = 32;
-/// Milliseconds during which footprints are written without seals after the secret could not be read.
+/// Milliseconds during which footprints are written without signatures after the secret could not be read.
 const RETRY_MS: u64 = 60_000;
 
 #[derive(Clone, Copy)]
@@ -30,13 +30,13 @@ impl Secret {
 }
 
 #[derive(Default)]
-pub struct SealSecret {
+pub struct SigningSecret {
     pub(crate) read: OnceCell<Secret>,
     /// Monotonic time in milliseconds. Until then, no run tries to read the secret for a footprint.
     not_before: AtomicU64,
 }
 
-impl SealSecret {
+impl SigningSecret {
     pub(crate) fn get(&self) -> Option<&Secret> {
         self.read.get()
     }
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_secret_is_requested_once_a_minute() {
-        let (secret, at) = (SealSecret::default(), Duration::from_secs);
+        let (secret, at) = (SigningSecret::default(), Duration::from_secs);
         let requested = [0, 0, 59, 60, 61, 120].map(|second| secret.is_to_be_read(at(second)));
         assert_eq!(requested, [true, false, false, true, false, true]);
         secret.read.set(Secret::ZEROS).ok().unwrap();

@@ -8,7 +8,7 @@ use crate::encryption::Encryption;
 use crate::env::Env;
 use crate::jobs::log::lane::LogLanes;
 use evenkeel_model::catalog::TableRef;
-use evenkeel_storage::sealing::HashKey;
+use evenkeel_storage::encryption::HashKey;
 
 pub(crate) struct JobContext {
     pub(crate) env: Env,

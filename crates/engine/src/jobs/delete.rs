@@ -28,7 +28,7 @@ impl RunJob for DeleteJob {
             .condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
         if let Some((property, _)) = &self.newer_by {
             cx.encryption()
-                .refuse_sealed_order(source, &self.primary, property)?;
+                .refuse_encrypted_order(source, &self.primary, property)?;
         }
         // The version for which a delete request of this run got no answer.
         let mut unanswered: Option<ETag> = None;

@@ -36,7 +36,7 @@ mod walk;
 use futures::future::BoxFuture;
 
 use crate::env::memory::MemoryShare;
-use crate::env::seal::{believed, keyed, sealed};
+use crate::env::signature::{keyed, signed, verified};
 use crate::execute::{Delivery, Failure, FailureClass, Outcome, Work};
 use crate::jobs::context::JobContext;
 use crate::jobs::subject::primaries_of;
@@ -135,9 +135,9 @@ async fn run(cx: &JobContext, work: &Work, delivery: &Delivery) -> Result<Outcom
         .memory
         .take_untimed(MemoryShare::Bodies, PAGE_BYTES)
         .await;
-    let trusted = believed(&cx.env, job, delivery).await?;
+    let trusted = verified(&cx.env, job, delivery).await?;
     let outcome = run_job(cx, &trusted, delivery).await?;
-    sealed(&cx.env, job, outcome, delivery).await
+    signed(&cx.env, job, outcome, delivery).await
 }
 
 async fn run_job(cx: &JobContext, job: &Job, delivery: &Delivery) -> Result<Outcome, Failure> {

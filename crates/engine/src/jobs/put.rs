@@ -144,7 +144,7 @@ async fn decided(
 ) -> Result<Result<Change, PutEnd>, Failure> {
     if let Some(row) = stored.filter(|row| delivery.stamp.is_on(&row.entity)) {
         return Ok(staging
-            .sealed_again(row)
+            .encrypted_again(row)
             .await?
             .ok_or(PutEnd::AlreadyWritten));
     }

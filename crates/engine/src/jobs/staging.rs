@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::encryption::SealedEntity;
+use crate::encryption::EncryptedEntity;
 use crate::env::memory::{MemoryGrant, MemoryShare};
 use crate::execute::Failure;
 use crate::failure::{permanent, storage};
@@ -22,7 +22,7 @@ use evenkeel_model::job::{self, Primary, Put, StagedBlob};
 use evenkeel_model::large::STAGING;
 use evenkeel_model::names::NameError;
 use evenkeel_model::{BlobName, ContainerName, ETag, Entity, Row, limits};
-use evenkeel_storage::sealing::FirstKey;
+use evenkeel_storage::encryption::FirstKey;
 use evenkeel_storage::{BlobStore, ErrorClass, StoreError};
 
 /// Maximum number of copies of a staged entity in memory: the bytes read, the parsed properties, and the requests that
@@ -165,8 +165,8 @@ impl<'e> Staging<'e> {
             return Ok(Err(gone));
         }
         let put = self.entity.as_ref().unwrap_or(self.put);
-        let (sealed, first) = match self.cx.encryption().sealed_put(put, stored).await? {
-            Some(SealedEntity { entity, first }) => (
+        let (encrypted, first) = match self.cx.encryption().encrypted_put(put, stored).await? {
+            Some(EncryptedEntity { entity, first }) => (
                 Cow::Owned(Put {
                     entity,
                     ..put.clone()
@@ -176,20 +176,24 @@ impl<'e> Staging<'e> {
             None => (Cow::Borrowed(put), None),
         };
         self.first = first;
-        Ok(Ok(sealed))
+        Ok(Ok(encrypted))
     }
 
     /// Returns a change that encrypts values again if their data key was erased after this job wrote them. `None` if
     /// all values can be decrypted, or if the staged entity is gone.
-    pub(crate) async fn sealed_again(&mut self, row: &Row) -> Result<Option<Change>, Failure> {
+    pub(crate) async fn encrypted_again(&mut self, row: &Row) -> Result<Option<Change>, Failure> {
         if !self.cx.env.catalog.encrypted.contains_key(self.account)
             || self.read_entity().await?.is_err()
         {
             return Ok(None);
         }
         let put = self.entity.as_ref().unwrap_or(self.put);
-        let sealed = self.cx.encryption().sealed_again(put, &row.entity).await?;
-        Ok(sealed.map(|changes| Change::Merge {
+        let encrypted = self
+            .cx
+            .encryption()
+            .encrypted_again(put, &row.entity)
+            .await?;
+        Ok(encrypted.map(|changes| Change::Merge {
             merged: row.entity.clone().merged(&changes),
             changes,
             etag: row.etag.clone(),

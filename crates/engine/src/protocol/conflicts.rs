@@ -287,8 +287,8 @@ async fn enlist(
     let Some(row) = row else {
         return Ok(EnlistOutcome::Unlisted);
     };
-    // If the footprint is unreadable, jobs of its owner report the reason. The secret is not needed, because seals do
-    // not cover contenders.
+    // If the footprint is unreadable, jobs of its owner report the reason. The secret is not needed, because signatures
+    // do not cover contenders.
     let Ok(mut footprint) = Footprint::decode(&owner.primary, &row.entity, None) else {
         return Ok(EnlistOutcome::Done);
     };

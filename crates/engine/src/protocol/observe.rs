@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::env::seal::read_secret;
+use crate::env::signature::read_secret;
 use crate::env::waiting::waited;
 use crate::env::{Env, PART};
 use crate::execute::Failure;
@@ -82,10 +82,10 @@ impl Observation {
         }
     }
 
-    /// Rows and blobs that were not looked at. Only the footprint's seal shows that they belong to this primary.
+    /// Rows and blobs that were not looked at. Only the footprint's signature shows that they belong to this primary.
     fn unproven(&self) -> impl Iterator<Item = &ItemAddress> {
         self.footprint
-            .sealed_items()
+            .signed_items()
             .map(|(address, _)| address)
             .filter(|address| !self.observed.contains_key(address))
     }
@@ -93,7 +93,7 @@ impl Observation {
     /// Items that belong to other owners, although the footprint lists them at their present versions. A worker never
     /// writes such a footprint, so another program wrote it.
     fn borrowed(&self, primary: &Primary) -> Vec<ItemAddress> {
-        let borrowed = self.footprint.sealed_items().filter(|(address, entry)| {
+        let borrowed = self.footprint.signed_items().filter(|(address, entry)| {
             self.observed
                 .get(address)
                 .is_some_and(|look| look.is_borrowed(entry, primary))

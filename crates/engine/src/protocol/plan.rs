@@ -56,10 +56,10 @@ pub(crate) fn decide(
 
 fn items_to_look_at(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<ItemAddress> {
     let catalog = input.catalog;
-    // Without a valid seal, rows and blobs in the footprint may belong to another primary.
+    // Without a valid signature, rows and blobs in the footprint may belong to another primary.
     let unproven = input
         .footprint
-        .sealed_items()
+        .signed_items()
         .map(|(address, _)| address.clone())
         .filter(|address| input.footprint.unproven && !input.observed.contains_key(address));
     // The holder of a wanted key can be an old item of this same primary, under another view or of another kind. This

@@ -75,12 +75,12 @@ impl Catalog {
             .encrypted
             .iter()
             .map(|(table, names)| (table.table.clone(), names.clone()));
-        let mut sealed: BTreeMap<TableName, BTreeSet<String>> = declared.collect();
+        let mut encrypted: BTreeMap<TableName, BTreeSet<String>> = declared.collect();
         loop {
-            let before = sealed.values().map(BTreeSet::len).sum::<usize>();
+            let before = encrypted.values().map(BTreeSet::len).sum::<usize>();
             for view in self.views.values() {
                 let (Some((rows, select)), Some(names)) =
-                    (view.form().copies(), sealed.get(&view.source.table))
+                    (view.form().copies(), encrypted.get(&view.source.table))
                 else {
                     continue;
                 };
@@ -88,7 +88,7 @@ impl Catalog {
                     .iter()
                     .filter(|name| select.is_none_or(|select| select.contains(name)));
                 let copied: BTreeSet<String> = copied.cloned().collect();
-                sealed
+                encrypted
                     .entry(rows.target.table.clone())
                     .or_default()
                     .extend(copied);
@@ -96,16 +96,16 @@ impl Catalog {
             for archive in self.archives.values() {
                 if let (Some(target), Some(names)) = (
                     archive.target.table(),
-                    sealed.get(&archive.source.table).cloned(),
+                    encrypted.get(&archive.source.table).cloned(),
                 ) {
-                    sealed
+                    encrypted
                         .entry(target.table.clone())
                         .or_default()
                         .extend(names);
                 }
             }
-            if sealed.values().map(BTreeSet::len).sum::<usize>() == before {
-                return sealed;
+            if encrypted.values().map(BTreeSet::len).sum::<usize>() == before {
+                return encrypted;
             }
         }
     }

@@ -15,7 +15,7 @@ use super::tiny::{ItemOp, Registry, RequestAnswer, RowStates, Rows};
 use evenkeel_account::company::queue;
 use evenkeel_account::{NoFaults, SimWorld};
 use evenkeel_engine::{
-    Delivery, Engine, EngineParts, Execute as _, FailureClass, SealSecret, Work,
+    Delivery, Engine, EngineParts, Execute as _, FailureClass, SigningSecret, Work,
 };
 use evenkeel_model::AccountName;
 use evenkeel_model::catalog::Catalog;
@@ -91,7 +91,7 @@ impl Runs {
         let clock: Arc<dyn Clock> = era.clone();
         let elsewhere =
             SimWorld::new(AccountName::main(), Arc::clone(&clock), Arc::new(NoFaults)).account();
-        let (catalog, secret) = (Arc::new(catalog), Arc::new(SealSecret::default()));
+        let (catalog, secret) = (Arc::new(catalog), Arc::new(SigningSecret::default()));
         let engine = |account| {
             let engine = Engine::new(EngineParts {
                 stores: Stores::new([(AccountName::main(), account)].into()),
@@ -102,9 +102,9 @@ impl Runs {
                 rng: Arc::new(SeededRng::new(0)),
                 recheck_after: RECHECK_AFTER,
             });
-            engine.sealing_by(Arc::clone(&secret))
+            engine.signing_by(Arc::clone(&secret))
         };
-        // A worker reads the seal secret before its first run.
+        // A worker reads the signing secret before its first run.
         assert!(
             engine(elsewhere.clone())
                 .read_secret()

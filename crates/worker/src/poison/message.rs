@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::note;
-use evenkeel_engine::{Failure, SealBodies};
+use evenkeel_engine::{EncryptBodies, Failure};
 use evenkeel_model::cause;
 use evenkeel_model::large::OWN_CONTAINERS;
 use evenkeel_model::quoted::{self, Quoted};
@@ -143,10 +143,10 @@ impl PoisonMessage {
     }
 
     /// Encrypts the secrets in the body.
-    pub(crate) async fn seal(&mut self, bodies: &dyn SealBodies) -> Result<(), Failure> {
+    pub(crate) async fn encrypt(&mut self, bodies: &dyn EncryptBodies) -> Result<(), Failure> {
         let body = self.body.as_deref().unwrap_or_default();
-        if let Some(sealed) = bodies.seal_body(body).await? {
-            self.body = Some(sealed);
+        if let Some(encrypted) = bodies.encrypt_body(body).await? {
+            self.body = Some(encrypted);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use super::time::TestClock;
 use evenkeel_engine::{
-    Delivery, Execute, Failure, FailureClass, Outcome, SealBodies, Summary, Work,
+    Delivery, EncryptBodies, Execute, Failure, FailureClass, Outcome, Summary, Work,
 };
 use evenkeel_storage::Clock as _;
 
@@ -124,8 +124,8 @@ impl Execute for Scripted {
 pub(super) struct NoSecrets;
 
 #[async_trait]
-impl SealBodies for NoSecrets {
-    async fn seal_body(&self, _: &str) -> Result<Option<String>, Failure> {
+impl EncryptBodies for NoSecrets {
+    async fn encrypt_body(&self, _: &str) -> Result<Option<String>, Failure> {
         Ok(None)
     }
 }

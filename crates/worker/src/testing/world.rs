@@ -104,7 +104,7 @@ impl World {
             stores,
             health: Arc::clone(&self.health) as Arc<dyn StoreHealth>,
             execute: Arc::clone(&self.work) as Arc<dyn Execute>,
-            seal_bodies: Arc::new(NoSecrets),
+            encrypt_bodies: Arc::new(NoSecrets),
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             rng: Arc::new(Seeded(AtomicU64::new(7))),
             settings: self.settings.clone(),

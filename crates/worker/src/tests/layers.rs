@@ -14,7 +14,7 @@ use crate::testing::{SECOND, TestClock, sync};
 use crate::{Mode, ReceiverState, Rechecks, RunReport, Worker, WorkerParts};
 use evenkeel_account::company::{self, Shape};
 use evenkeel_account::{FaultDecision, FaultPolicy, OperationInfo, SimWorld};
-use evenkeel_engine::{Engine, EngineParts, SealSecret};
+use evenkeel_engine::{Engine, EngineParts, SigningSecret};
 use evenkeel_layers::circuit::Circuits;
 use evenkeel_layers::stack::{Grouping, decorate};
 use evenkeel_model::allowed::{AllowedTable, AllowedTables, JobAllowance};
@@ -51,8 +51,8 @@ pub(super) struct Daemon {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) bare: Account,
     world: SimWorld,
-    /// The secret of the seals. The worker reads it before any job, as the daemon does.
-    secret: Arc<SealSecret>,
+    /// The signing secret. The worker reads it before any job, as the daemon does.
+    secret: Arc<SigningSecret>,
 }
 
 /// `worker.recheck_after`. A request that was sent earlier than this can no longer arrive.
@@ -122,7 +122,7 @@ impl Daemon {
             recheck_after: RECHECK_AFTER,
         };
         Engine::new(parts)
-            .sealing_by(Arc::clone(&secret))
+            .signing_by(Arc::clone(&secret))
             .read_secret()
             .await;
         Self {
@@ -202,12 +202,12 @@ impl Daemon {
             rng: Arc::clone(&rng),
             recheck_after: settings.recheck_after,
         });
-        let engine = Arc::new(engine.sealing_by(Arc::clone(&self.secret)));
+        let engine = Arc::new(engine.signing_by(Arc::clone(&self.secret)));
         let keys = Arc::clone(&engine);
         Worker::new(WorkerParts {
             stores,
             health: Arc::new(Circuits::new(vec![decorated.circuit])),
-            seal_bodies: Arc::<Engine>::clone(&engine),
+            encrypt_bodies: Arc::<Engine>::clone(&engine),
             execute: engine,
             clock: Arc::clone(&self.clock),
             rng,

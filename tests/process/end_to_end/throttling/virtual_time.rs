@@ -160,7 +160,7 @@ impl World {
         let worker = Worker::new(WorkerParts {
             stores,
             health: Arc::new(Circuits::new(vec![decorated.circuit])),
-            seal_bodies: Arc::<Engine>::clone(&engine),
+            encrypt_bodies: Arc::<Engine>::clone(&engine),
             execute: engine,
             clock: as_clock,
             rng,

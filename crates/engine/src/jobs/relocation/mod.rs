@@ -38,7 +38,7 @@ use evenkeel_model::item::{
 };
 use evenkeel_model::job::{Primary, Stamp};
 use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName, shared};
-use evenkeel_storage::sealing::FirstKey;
+use evenkeel_storage::encryption::FirstKey;
 use evenkeel_storage::wide::Rows;
 
 #[derive(Debug, thiserror::Error)]
@@ -282,7 +282,7 @@ impl<'e> Relocation<'e> {
                     Some(self.target.prepare(Change::Replace(entity, etag), &found)?)
                 }
                 CopyDecision::Copied => self
-                    .sealed_again(&entity, &found, &row.etag)
+                    .encrypted_again(&entity, &found, &row.etag)
                     .or_else(|| self.mark_shared(found.row(), &row.etag)),
                 CopyDecision::Skip(reason) => {
                     if !self.delete_copy(&found).await? {
@@ -357,23 +357,28 @@ impl<'e> Relocation<'e> {
 
     /// The change that encrypts values of this job's copy again if their data key has been erased since. `None` if all
     /// values can be decrypted, or if the copy now belongs to another job.
-    fn sealed_again(&self, copy: &Entity, found: &Observation, version: &ETag) -> Option<Change> {
+    fn encrypted_again(
+        &self,
+        copy: &Entity,
+        found: &Observation,
+        version: &ETag,
+    ) -> Option<Change> {
         let (key, table) = (&self.first_key.as_ref()?.key, self.target.table()?);
         let found = found
             .row()
             .filter(|row| self.delivery.stamp.is_on(&row.entity))?;
-        let sealed = self
-            .cx
-            .encryption()
-            .sealed_otherwise(table, key, &found.entity, copy)?;
-        let sealed = found.entity.clone().merged(&sealed);
+        let encrypted =
+            self.cx
+                .encryption()
+                .encrypted_otherwise(table, key, &found.entity, copy)?;
+        let encrypted = found.entity.clone().merged(&encrypted);
         // Another run may be about to delete the source, relying on this copy.
-        let sealed = if self.progress.is_own_at(version) {
-            sealed
+        let encrypted = if self.progress.is_own_at(version) {
+            encrypted
         } else {
-            sealed.with(SOURCE_SHARED, true)
+            encrypted.with(SOURCE_SHARED, true)
         };
-        let change = Change::Replace(sealed, found.etag.clone());
+        let change = Change::Replace(encrypted, found.etag.clone());
         // A stamp vouches for content that its job wrote. If a client has merged into the copy, the stamp must not
         // vouch for the result.
         Some(if is_as_left(&found.entity) {
@@ -407,7 +412,7 @@ impl<'e> Relocation<'e> {
                 self.target.next_round().await?;
                 let found = self.target.observe().await?;
                 let copy = self.copy_of(row).await?;
-                let Some(change) = self.sealed_again(&copy, &found, &row.etag) else {
+                let Some(change) = self.encrypted_again(&copy, &found, &row.etag) else {
                     return Ok(());
                 };
                 ended = self.target.commit(&found, &change).await?;

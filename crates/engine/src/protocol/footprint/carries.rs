@@ -24,7 +24,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::env::Env;
-use crate::env::seal::read_secret;
+use crate::env::signature::read_secret;
 use crate::execute::{Delivery, Failure};
 use crate::failure::{ROUNDS, lost_race};
 use crate::protocol::footprint::Settled;

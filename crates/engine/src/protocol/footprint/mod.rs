@@ -6,9 +6,9 @@
 //! separate table, which is dropped together with the table by date.
 //!
 //! A whole row or blob may have any key, so a forged entry in a footprint could make another primary's row look like
-//! this primary's. A list with whole rows or blobs is therefore sealed with the workers' secret. If the seal is missing
-//! or wrong, a pass trusts an entry only after it has looked at the item. A worker that cannot read the secret writes
-//! no seals.
+//! this primary's. A list with whole rows or blobs is therefore signed with the workers' secret. If the signature is
+//! missing or wrong, a pass trusts an entry only after it has looked at the item. A worker that cannot read the secret
+//! writes no signatures.
 
 pub(crate) mod carries;
 mod contenders;
@@ -40,14 +40,14 @@ const VERSION: u32 = 1;
 const DOCUMENT_VERSION: &str = "DocumentVersion";
 /// Number of milliseconds by which a version may be ahead of the clock: a day.
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
-/// Property that has the primary's partition key, if the footprint's `PartitionKey` has a hash of that key, or a key that
-/// looks like a hash.
+/// Property that has the primary's partition key, if the footprint's `PartitionKey` has a hash of that key, or a key
+/// that looks like a hash.
 pub(crate) const OWNER: &str = "Owner";
 pub(crate) const CARRIES: &str = "Carries";
 const CONTENDERS: &str = "Contenders";
-/// Property that has the seal, an HMAC-SHA-256 of the primary's key and the item list. A footprint has a seal only if
-/// whole rows or blobs are among its items.
-const SEAL: &str = "Seal";
+/// Property that has the signature, an HMAC-SHA-256 of the primary's key and the item list. A footprint has a signature
+/// only if whole rows or blobs are among its items.
+const SIGNATURE: &str = "Signature";
 /// UTF-16 units of one piece of the item list. A string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;
 /// Upper limit on the bytes of everything but the item list: keys of 1 KiB each, one of them twice, the primary's ETag,
@@ -71,8 +71,8 @@ pub struct Footprint {
     pub carries: Carries,
     /// The version of the last announced writes of documents (see `next_version`); 0 if there were none.
     pub version: i64,
-    /// The footprint was read without a valid seal, and lists rows or blobs that no look has confirmed since then. Such
-    /// a footprint is written without a seal.
+    /// The footprint was read without a valid signature, and lists rows or blobs that no look has confirmed since then.
+    /// Such a footprint is written without a signature.
     pub unproven: bool,
 }
 
@@ -136,7 +136,8 @@ struct WireItem {
     generation: u32,
     /// The account that has the item. For a document, the name of its sink.
     account: AccountName,
-    /// `["row", table, pk, rk]`, `["blob", container, name]`, `["file", folder, name]` or `["document", collection, key]`.
+    /// `["row", table, pk, rk]`, `["blob", container, name]`, `["file", folder, name]` or `["document", collection,
+    /// key]`.
     site: Vec<String>,
     part: Option<Part>,
     etag: Option<ETag>,
@@ -210,8 +211,8 @@ pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     (key(&named) == footprint.key).then_some(named.key)
 }
 
-/// The footprint's `PartitionKey` without the table's name, and whether it may be a hash of the primary's partition key.
-/// A partition key that is not hashed may look like a hash, too.
+/// The footprint's `PartitionKey` without the table's name, and whether it may be a hash of the primary's partition
+/// key. A partition key that is not hashed may look like a hash, too.
 fn shown_partition_key<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
     let pk = footprint
         .pk
@@ -296,8 +297,8 @@ impl Footprint {
     }
 
     /// Rows and blobs that belong to one primary alone. Their addresses do not name that primary, so a footprint that
-    /// lists any of them needs a seal.
-    pub(crate) fn sealed_items(&self) -> impl Iterator<Item = (&ItemAddress, &Entry)> {
+    /// lists any of them needs a signature.
+    pub(crate) fn signed_items(&self) -> impl Iterator<Item = (&ItemAddress, &Entry)> {
         self.items.iter().filter(|(address, _)| {
             address.part.is_none() && matches!(address.site, Site::Row { .. } | Site::Blob { .. })
         })
@@ -328,11 +329,11 @@ impl Footprint {
             entity = entity.with(DOCUMENT_VERSION, self.version);
         }
         if let Some(secret) =
-            secret.filter(|_| !self.unproven && self.sealed_items().next().is_some())
+            secret.filter(|_| !self.unproven && self.signed_items().next().is_some())
         {
             entity.properties.insert(
-                SEAL.to_owned(),
-                EdmValue::Binary(seal(secret, primary, &list).to_vec()),
+                SIGNATURE.to_owned(),
+                EdmValue::Binary(signature(secret, primary, &list).to_vec()),
             );
         }
         if self.items.len() > limits::ITEMS_ANNOUNCED {
@@ -371,7 +372,7 @@ impl Footprint {
         serde_json::to_string(&items).unwrap_or_default()
     }
 
-    /// Reads the entity that records a footprint. Without a secret, no seal is valid.
+    /// Reads the entity that records a footprint. Without a secret, no signature is valid.
     pub fn decode(
         primary: &Primary,
         entity: &Entity,
@@ -445,20 +446,20 @@ impl Footprint {
             version,
             unproven: false,
         };
-        let is_sealed_right = || match (secret, entity.get(SEAL)) {
+        let is_signature_valid = || match (secret, entity.get(SIGNATURE)) {
             (Some(secret), Some(EdmValue::Binary(stored))) => {
-                stored.ct_eq(&seal(secret, primary, &list)).into()
+                stored.ct_eq(&signature(secret, primary, &list)).into()
             }
             _ => false,
         };
-        read.unproven = read.sealed_items().next().is_some() && !is_sealed_right();
+        read.unproven = read.signed_items().next().is_some() && !is_signature_valid();
         Ok(read)
     }
 }
 
-/// The seal of a list. It never equals the seal of a cursor, because the sealed text of a list begins with `footprint`,
-/// and that of a cursor with a bracket.
-fn seal(secret: &Secret, primary: &Primary, list: &str) -> [u8; 32] {
+/// The signature of a list. It never equals the signature of a cursor, because the signed text of a list begins with
+/// `footprint`, and that of a cursor with a bracket.
+fn signature(secret: &Secret, primary: &Primary, list: &str) -> [u8; 32] {
     let of =
         serde_json::json!([primary.table, primary.key.pk, primary.key.rk, VERSION]).to_string();
     secret.mac(&["footprint", &of, list])
@@ -817,7 +818,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_is_valid_only_for_its_primary_list_and_secret() {
+    fn a_signature_is_valid_only_for_its_primary_list_and_secret() {
         let entry = |etag: &str| Entry {
             generation: 1,
             etag: Some(ETag::new(etag).unwrap()),
@@ -827,54 +828,54 @@ mod tests {
             items: [(address("r"), entry("1"))].into(),
             ..Footprint::default()
         };
-        let sealed = footprint.encode(&primary("Sales"), SECRET).unwrap();
+        let signed = footprint.encode(&primary("Sales"), SECRET).unwrap();
         let unproven = |pk: &str, entity: &Entity, secret| {
             Footprint::decode(&primary(pk), entity, secret)
                 .unwrap()
                 .unproven
         };
-        assert!(!unproven("Sales", &sealed, SECRET));
+        assert!(!unproven("Sales", &signed, SECRET));
         assert!(
             !unproven(
                 "Sales",
-                &sealed
+                &signed
                     .clone()
                     .with("Settled", "absent")
                     .with(CONTENDERS, "[]"),
                 SECRET
             ),
-            "the seal does not cover fields that decide on no drop"
+            "the signature does not cover fields that decide on no drop"
         );
-        let other = sealed.text("Items").unwrap().replace("\"1\"", "\"2\"");
+        let other = signed.text("Items").unwrap().replace("\"1\"", "\"2\"");
         assert!(unproven(
             "Sales",
-            &sealed.clone().with("Items", other),
+            &signed.clone().with("Items", other),
             SECRET
         ));
-        assert!(unproven("Other", &sealed, SECRET) && unproven("Sales", &sealed, None));
-        let EdmValue::Binary(seal) = sealed.get(SEAL).unwrap() else {
-            panic!("a seal of bytes")
+        assert!(unproven("Other", &signed, SECRET) && unproven("Sales", &signed, None));
+        let EdmValue::Binary(signature) = signed.get(SIGNATURE).unwrap() else {
+            panic!("a signature of bytes")
         };
         for wrong in [
-            EdmValue::Binary(seal[..31].to_vec()),
+            EdmValue::Binary(signature[..31].to_vec()),
             EdmValue::Binary(Vec::new()),
-            hex::encode(seal).into(),
+            hex::encode(signature).into(),
         ] {
-            let mut entity = sealed.clone();
-            entity.properties.insert(SEAL.to_owned(), wrong);
+            let mut entity = signed.clone();
+            entity.properties.insert(SIGNATURE.to_owned(), wrong);
             assert!(unproven("Sales", &entity, SECRET));
         }
-        let unsealed = Footprint {
+        let unsigned = Footprint {
             unproven: true,
             ..footprint
         }
         .encode(&primary("Sales"), SECRET)
         .unwrap();
-        assert!(unsealed.get(SEAL).is_none() && unproven("Sales", &unsealed, SECRET));
+        assert!(unsigned.get(SIGNATURE).is_none() && unproven("Sales", &unsigned, SECRET));
     }
 
     #[test]
-    fn a_list_of_parts_and_documents_needs_no_seal() {
+    fn a_list_of_parts_and_documents_needs_no_signature() {
         let entry = || Entry {
             generation: 1,
             etag: None,
@@ -886,7 +887,7 @@ mod tests {
         };
         let entity = footprint.encode(&primary("Sales"), SECRET).unwrap();
         assert!(
-            entity.get(SEAL).is_none()
+            entity.get(SIGNATURE).is_none()
                 && !Footprint::decode(&primary("Sales"), &entity, None)
                     .unwrap()
                     .unproven
@@ -896,7 +897,7 @@ mod tests {
             footprint
                 .encode(&primary("Sales"), SECRET)
                 .unwrap()
-                .get(SEAL)
+                .get(SIGNATURE)
                 .is_some()
         );
     }

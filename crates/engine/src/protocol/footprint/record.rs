@@ -109,7 +109,7 @@ fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
         entry.changing = true;
     }
     // A worker never lists another owner's item at its present version, so another program wrote such an entry. The
-    // entry is marked, because the announcement is sealed and the next pass would trust an unmarked entry.
+    // entry is marked, because the announcement is signed and the next pass would trust an unmarked entry.
     for (address, entry) in &mut footprint.items {
         entry.changing |= input
             .observed

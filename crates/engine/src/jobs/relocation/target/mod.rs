@@ -38,7 +38,7 @@ use evenkeel_model::catalog::{Archive, ArchiveTarget, TableRef};
 use evenkeel_model::item::SOURCE_ETAG;
 use evenkeel_model::job::{ItemReads, Primary, Stamp};
 use evenkeel_model::{Entity, EntityKey, Row};
-use evenkeel_storage::sealing::FirstKey;
+use evenkeel_storage::encryption::FirstKey;
 
 /// Reads and writes one stored entity, and syncs its items if it has any. Writes are conditional on what was read.
 #[async_trait]

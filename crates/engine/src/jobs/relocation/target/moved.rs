@@ -96,9 +96,9 @@ impl RelocationTarget for MovedRow<'_> {
         let scope = self.run.scope();
         let (own, _) = shared::without_view_properties(row.entity.clone())
             .map_err(|error| permanent(format!("moving {}", source.primary), error))?;
-        let sealed = self
+        let encrypted = self
             .encryption
-            .sealed_anew(
+            .encrypted_for_move(
                 source.source,
                 &row.entity,
                 scope.source,
@@ -107,8 +107,8 @@ impl RelocationTarget for MovedRow<'_> {
             )
             .await?;
         Ok(CopyContent {
-            entity: sealed.entity,
-            first_key: sealed.first,
+            entity: encrypted.entity,
+            first_key: encrypted.first,
         })
     }
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Prints encrypted properties of an entity, opened: one JSON object, `{"Property": {"v": value}, …}`.
+"""Prints encrypted properties of an entity, decrypted: one JSON object, `{"Property": {"v": value}, …}`.
 
-    read_sealed.py --table Employees --pk Sales --rk 000223 --key k1=BASE64 Ssn Salary
+    read_encrypted.py --table Employees --pk Sales --rk 000223 --key k1=BASE64 Ssn Salary
 """
 
 import argparse
 import base64
 import json
 
-import sealed
+import encryption
 import storage
 
 
@@ -24,9 +24,9 @@ def main():
     keys = {name: base64.b64decode(text) for name, _, text in (key.partition("=") for key in args.key)}
     place = (args.table, args.pk, args.rk)
     row = storage.table("EvenkeelKeys").get_entity(f"{args.table.lower()}~{args.pk}", args.rk)
-    data_key = sealed.unwrap(keys[row["KeyId"]], row["KeyId"], row["WrappedKey"], *place)
+    data_key = encryption.unwrap(keys[row["KeyId"]], row["KeyId"], row["WrappedKey"], *place)
     entity = storage.table(args.table).get_entity(args.pk, args.rk)
-    print(json.dumps({name: sealed.open_value(data_key, *place, name, entity[name]) for name in args.properties}))
+    print(json.dumps({name: encryption.decrypt_value(data_key, *place, name, entity[name]) for name in args.properties}))
 
 
 if __name__ == "__main__":

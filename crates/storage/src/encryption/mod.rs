@@ -1,21 +1,21 @@
-//! Encrypted properties: values that are stored sealed, with a data key of their entity.
+//! Encrypted properties: values that are stored encrypted, with a data key of their entity.
 //!
 //! ```text
-//!   plain value ── seal ──▶ "ek1.…" in the primary ── copied as any text ──▶ copies, archives, logs, blobs
-//!                   ▲                                                              │ open
+//!   plain value ── encrypt ──▶ "ek1.…" in the primary ── copied as any text ──▶ copies, archives, logs, blobs
+//!                   ▲                                                              │ decrypt
 //!   data key ───────┴──────────────────────────────────────────────────────────────┘
 //!      ▲ unwrap
 //!   EvenkeelKeys: one row for each entity, wrapped by the key-encryption key of a vault
 //! ```
 //!
-//! A sealed value does not name its place: the reader provides it ([`SealedPlace`]), and a value that was moved is refused.
+//! An encrypted value does not name its place: the reader provides it ([`PropertyAddress`]), and a value that was moved is refused.
 
 mod data_keys;
 mod format;
 mod message;
 
 pub use data_keys::{DataKeyError, DataKeys, FirstKey, key_id, table};
-pub use format::{DataKey, HashKey, PREFIX, SealedPlace, UnsealError, is_sealed};
+pub use format::{DataKey, DecryptError, HashKey, PREFIX, PropertyAddress, is_encrypted};
 pub use message::{PlainEntity, plain_entities, redacted, withheld_text, withhold};
 
 use std::collections::BTreeMap;
@@ -24,27 +24,27 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::template::Template;
 use evenkeel_model::{EdmValue, Entity};
 
-/// Seals the marked properties of an entity, and returns an entity with their plain values. Properties that are sealed already are opened,
-/// which must succeed.
-pub fn seal_entity<'p>(
+/// Encrypts the marked properties of an entity, and returns an entity with their plain values. Properties that are encrypted already are
+/// decrypted, which must succeed.
+pub fn encrypt_entity<'p>(
     key: &DataKey,
     home: &Primary,
     marked: impl Iterator<Item = &'p String>,
     entity: &mut Entity,
-) -> Result<Entity, UnsealError> {
+) -> Result<Entity, DecryptError> {
     let mut plain = Entity::new(home.key.clone());
     for property in marked {
-        let place = SealedPlace { home, property };
+        let place = PropertyAddress { home, property };
         let Some(value) = entity.properties.get_mut(property) else {
             continue;
         };
-        let opened = if is_sealed(value) {
-            key.open(place, value.as_str().unwrap_or_default())?
+        let decrypted = if is_encrypted(value) {
+            key.decrypt(place, value.as_str().unwrap_or_default())?
         } else {
-            let sealed = EdmValue::String(key.seal(place, value));
-            std::mem::replace(value, sealed)
+            let encrypted = EdmValue::String(key.encrypt(place, value));
+            std::mem::replace(value, encrypted)
         };
-        plain.properties.insert(property.clone(), opened);
+        plain.properties.insert(property.clone(), decrypted);
     }
     Ok(plain)
 }

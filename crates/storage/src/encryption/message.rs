@@ -1,10 +1,10 @@
-//! Messages with encrypted properties: finding plain values, sealing them, and withholding the rest.
+//! Messages with encrypted properties: finding plain values, encrypting them, and withholding the rest.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::format::{DataKey, PREFIX, SealedPlace};
+use super::format::{DataKey, PREFIX, PropertyAddress};
 use evenkeel_model::catalog::{Catalog, TableRef};
 use evenkeel_model::condition::Condition;
 use evenkeel_model::job::Primary;
@@ -20,8 +20,8 @@ pub struct PlainEntity {
     at: Option<usize>,
 }
 
-/// The entities of a message whose plain values of encrypted properties must be sealed. A condition that the message does not decide counts
-/// as met.
+/// The entities of a message whose plain values of encrypted properties must be encrypted. A condition that the message does not decide
+/// counts as met.
 pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<PlainEntity> {
     if catalog.encrypted.is_empty() {
         return Vec::new();
@@ -48,7 +48,7 @@ pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<Pl
         let is_plain = |name: &&String| {
             entity
                 .get(*name)
-                .is_some_and(|value| !value.is_null() && !is_sealed(value))
+                .is_some_and(|value| !value.is_null() && !is_encrypted(value))
         };
         let properties: Vec<String> = encrypted.iter().filter(is_plain).cloned().collect();
         let key = |name: &str| entity.get(name).and_then(Value::as_str);
@@ -57,9 +57,9 @@ pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<Pl
             table: table.table.clone(),
             key,
         };
-        let is_sealed =
+        let is_encrypted =
             !properties.is_empty() && !when.is_some_and(|when| is_unmet(when, is_whole, entity));
-        is_sealed.then(|| PlainEntity {
+        is_encrypted.then(|| PlainEntity {
             table: table.clone(),
             home,
             properties,
@@ -212,7 +212,7 @@ fn names_any(text: &str, names: &BTreeSet<&String>) -> bool {
 }
 
 fn withhold_value(value: &mut Value) -> bool {
-    let plain = !value.is_null() && !is_sealed(value) && value.get(WITHHELD).is_none();
+    let plain = !value.is_null() && !is_encrypted(value) && value.get(WITHHELD).is_none();
     if plain {
         *value = json!({WITHHELD: "a value of an encrypted property"});
     }
@@ -282,8 +282,8 @@ pub fn withheld_text(text: &str) -> String {
 }
 
 impl PlainEntity {
-    /// Seals the values in the message in which the entity was found.
-    pub fn seal(&self, key: &DataKey, message: &mut Map<String, Value>) {
+    /// Encrypts the values in the message in which the entity was found.
+    pub fn encrypt(&self, key: &DataKey, message: &mut Map<String, Value>) {
         let entity = match self.at {
             None => message.get_mut("entity"),
             Some(at) => message
@@ -302,13 +302,13 @@ impl PlainEntity {
             let value = odata::decode_properties(fields.clone())
                 .ok()
                 .and_then(|mut values| values.remove(property));
-            // A value that is not valid in a table is sealed as the text that came, for people to read.
+            // A value that is not valid in a table is encrypted as the text that came, for people to read.
             let value =
                 value.unwrap_or_else(|| EdmValue::String(Value::Object(fields).to_string()));
             entity.insert(
                 property.clone(),
-                key.seal(
-                    SealedPlace {
+                key.encrypt(
+                    PropertyAddress {
                         home: &self.home,
                         property,
                     },
@@ -333,7 +333,7 @@ fn is_unmet(when: &Condition, is_whole: bool, entity: &Map<String, Value>) -> bo
         && odata::decode_object(entity.clone()).is_ok_and(|entity| !when.holds(&entity))
 }
 
-fn is_sealed(value: &Value) -> bool {
+fn is_encrypted(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.starts_with(PREFIX))
 }
 
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_sealed_are_withheld_as_something_that_no_table_accepts() {
+    fn values_that_cannot_be_encrypted_are_withheld_as_something_that_no_table_accepts() {
         let withheld = json!({"withheld": "a value of an encrypted property"});
         for (message, place) in [
             (
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_values_of_every_entity_are_sealed_in_their_places() {
+    fn plain_values_of_every_entity_are_encrypted_in_their_places() {
         let catalog = catalog();
         let mut message = json!({"op": "put", "table": "employees", "entities": [
             {"PartitionKey": "Sales", "RowKey": "1", "Salary": "75000", "Salary@odata.type": "Edm.Int64", "Name": "Kim"},
@@ -479,20 +479,20 @@ mod tests {
         );
         let key = DataKey::new(KeyBytes([7; 32]));
         for entity in &found {
-            entity.seal(&key, message);
+            entity.encrypt(&key, message);
         }
         assert!(plain_entities(message, &catalog).is_empty());
-        let opened = |at: usize, property: &str| {
-            let place = SealedPlace {
+        let decrypted = |at: usize, property: &str| {
+            let place = PropertyAddress {
                 home: &found[at / 2].home,
                 property,
             };
-            key.open(place, message["entities"][at][property].as_str().unwrap())
+            key.decrypt(place, message["entities"][at][property].as_str().unwrap())
                 .unwrap()
         };
-        assert_eq!(opened(0, "Salary"), EdmValue::from(75_000_i64));
+        assert_eq!(decrypted(0, "Salary"), EdmValue::from(75_000_i64));
         assert_eq!(
-            opened(2, "Ssn"),
+            decrypted(2, "Ssn"),
             EdmValue::from(r#"{"Ssn":["no","value"]}"#)
         );
         assert_eq!(message["entities"][0]["Name"], "Kim");
@@ -515,7 +515,7 @@ mod tests {
             .into(),
             ..Catalog::default()
         };
-        let is_sealed = |mode: &str, pk: &str, more: Value| {
+        let is_encrypted = |mode: &str, pk: &str, more: Value| {
             let mut message = json!({"op": "put", "table": "Employees", "mode": mode, "entity": {"PartitionKey": pk, "RowKey": "1", "Ssn": "7"}});
             message["entity"]
                 .as_object_mut()
@@ -526,13 +526,13 @@ mod tests {
         let region = |name: &str| json!({"Region": name});
         for mode in ["replace", "merge"] {
             assert!(
-                is_sealed(mode, "Sales", region("EU"))
-                    && !is_sealed(mode, "Sales", region("US"))
-                    && !is_sealed(mode, "Ops", region("EU"))
+                is_encrypted(mode, "Sales", region("EU"))
+                    && !is_encrypted(mode, "Sales", region("US"))
+                    && !is_encrypted(mode, "Ops", region("EU"))
             );
         }
         assert!(
-            !is_sealed("replace", "Sales", json!({})),
+            !is_encrypted("replace", "Sales", json!({})),
             "a comparison with a missing property is false"
         );
         for undecided in [
@@ -541,12 +541,12 @@ mod tests {
             json!({"Region": "US", "Age@odata.type": "Edm.Int64", "Age": "x"}),
         ] {
             assert!(
-                is_sealed("merge", "Sales", undecided.clone()),
+                is_encrypted("merge", "Sales", undecided.clone()),
                 "{undecided}"
             );
         }
         assert!(
-            is_sealed("destroy", "Sales", json!({})),
+            is_encrypted("destroy", "Sales", json!({})),
             "a mode that is none tells nothing"
         );
         let entity = |region: &str, rk: Value| json!({"PartitionKey": "Sales", "RowKey": rk, "Ssn": "7", "Region": region});

@@ -1,10 +1,10 @@
-// Prints encrypted properties of an entity, opened: one JSON object, {"Property": {"v": value}, …}.
+// Prints encrypted properties of an entity, decrypted: one JSON object, {"Property": {"v": value}, …}.
 //
-// node read_sealed.mjs --table Employees --pk Sales --rk 000223 --key k1=BASE64 Ssn Salary
+// node read_encrypted.mjs --table Employees --pk Sales --rk 000223 --key k1=BASE64 Ssn Salary
 
 import { parseArgs } from "node:util";
 import { TableClient } from "@azure/data-tables";
-import { openValue, unwrap } from "./sealed.mjs";
+import { decryptValue, unwrap } from "./encryption.mjs";
 import { connectionString } from "./storage.mjs";
 
 const text = { type: "string" };
@@ -18,4 +18,4 @@ const row = await table("EvenkeelKeys").getEntity(`${args.table.toLowerCase()}~$
 if (row.KeyId !== name) throw new Error(`the data key is wrapped by ${row.KeyId}`);
 const dataKey = unwrap(keyEncryptionKey, row.KeyId, row.WrappedKey, place);
 const entity = await table(args.table).getEntity(args.pk, args.rk);
-console.log(JSON.stringify(Object.fromEntries(positionals.map((name) => [name, openValue(dataKey, place, name, entity[name])]))));
+console.log(JSON.stringify(Object.fromEntries(positionals.map((name) => [name, decryptValue(dataKey, place, name, entity[name])]))));

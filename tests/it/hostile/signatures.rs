@@ -1,4 +1,4 @@
-//! Seals on footprints: a forged footprint lists items that no worker wrote into the footprint of this primary, and gives the true versions of these
+//! Signatures on footprints: a forged footprint lists items that no worker wrote into the footprint of this primary, and gives the true versions of these
 //! items.
 
 use std::sync::{Arc, Mutex};
@@ -86,8 +86,8 @@ async fn is_listed(stage: &Stage, primary: &Primary, text: &str) -> bool {
         .is_some_and(|row| row.entity.text("Items").unwrap().contains(text))
 }
 
-fn seal_of(footprint: &Entity) -> Option<&EdmValue> {
-    footprint.get("Seal")
+fn signature_of(footprint: &Entity) -> Option<&EdmValue> {
+    footprint.get("Signature")
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn a_forged_footprint_with_true_versions_drops_no_row_and_no_blob_of_anoth
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_stops_anywhere_leaves_no_forged_item_under_its_own_seal() {
+async fn a_worker_that_stops_anywhere_leaves_no_forged_item_under_its_own_signature() {
     let sync = json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7"});
     for item in [
         row("by_email", BOBS_ROW),
@@ -225,11 +225,13 @@ async fn a_forged_footprint_with_true_versions_has_no_row_of_another_overwritten
 }
 
 #[tokio::test]
-async fn the_seal_of_another_primary_seals_nothing() {
+async fn the_signature_of_another_primary_signatures_nothing() {
     let stage = Stage::new().await;
     let before = stage.picture();
     let mut bobs = stage.footprint_of(&staff("8")).await.unwrap().entity;
-    assert!(matches!(seal_of(&bobs), Some(EdmValue::Binary(seal)) if seal.len() == 32));
+    assert!(
+        matches!(signature_of(&bobs), Some(EdmValue::Binary(signature)) if signature.len() == 32)
+    );
     for rk in ["7", "no-such"] {
         bobs.key = footprint::key(&staff(rk));
         stage.row(footprint::FOOTPRINTS, bobs.clone()).await;
@@ -260,24 +262,27 @@ async fn a_recheck_that_names_a_row_or_a_blob_of_another_drops_neither() {
 }
 
 #[tokio::test]
-async fn a_footprint_without_a_right_seal_converges_and_is_sealed_by_its_next_write() {
-    for seal in [
+async fn a_footprint_without_a_valid_signature_converges_and_is_signed_by_its_next_write() {
+    for signature in [
         None,
         Some(EdmValue::Binary(vec![7; 32])),
         Some("text".into()),
     ] {
         let stage = Stage::new().await;
         let before = stage.picture();
-        let unsealed = async || {
+        let unsigned = async || {
             let mut own = stage.footprint_of(&staff("7")).await.unwrap().entity;
             assert!(
-                matches!(own.properties.remove("Seal"), Some(EdmValue::Binary(seal)) if seal.len() == 32)
+                matches!(own.properties.remove("Signature"), Some(EdmValue::Binary(signature)) if signature.len() == 32)
             );
-            own.properties
-                .extend(seal.clone().map(|seal| ("Seal".to_owned(), seal)));
+            own.properties.extend(
+                signature
+                    .clone()
+                    .map(|signature| ("Signature".to_owned(), signature)),
+            );
             stage.row(footprint::FOOTPRINTS, own).await;
         };
-        unsealed().await;
+        unsigned().await;
         let sync = json!({"op": "sync", "table": "Staff", "pk": "Sales", "rk": "7"});
         stage.done(&sync).await;
         let log = Log::default();
@@ -298,7 +303,7 @@ async fn a_footprint_without_a_right_seal_converges_and_is_sealed_by_its_next_wr
                 .await
                 .is_some()
         );
-        unsealed().await;
+        unsigned().await;
         stage
             .done(&json!({"op": "delete", "table": "Staff", "pk": "Sales", "rk": "7"}))
             .await;

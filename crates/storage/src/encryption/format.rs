@@ -1,4 +1,4 @@
-//! The format of sealed values, version 1.
+//! The format of encrypted values, version 1.
 //!
 //! ```text
 //!   "ek1." ‖ base64url( nonce ‖ AES-256-GCM(value key, nonce, plaintext, associated data) )      a string property
@@ -13,10 +13,9 @@
 //!   hash key          HMAC-SHA-256(key of the table, "evenkeel/1 hash")
 //! ```
 //!
-//! The nonce is derived from the sealed content, as in a synthetic initialization vector: the same value in the same place gives the same
-//! text. So a redelivered job writes the same text again, and no two values share a nonce.
-//! A reader without the key can see whether a property of an entity has a value that it had before. It learns nothing about other entities,
-//! because their data keys differ.
+//! The nonce is derived from the encrypted content, as in a synthetic initialization vector: the same value in the same place gives the
+//! same text. So a redelivered job writes the same text again, and no two values share a nonce. A reader without the key can see whether a
+//! property of an entity has a value that it had before. It learns nothing about other entities, because their data keys differ.
 
 use std::collections::BTreeMap;
 
@@ -30,15 +29,15 @@ use evenkeel_model::KeyBytes;
 use evenkeel_model::job::Primary;
 use evenkeel_model::{EdmValue, odata};
 
-/// Prefix of every sealed value of this version.
+/// Prefix of every encrypted value of this version.
 pub const PREFIX: &str = "ek1.";
 /// The version in the associated data and in the derivation of keys.
 const VERSION: &str = "evenkeel/1";
 const VALUE: &str = "v";
 
-/// The place of a value. A value cannot be opened in another place.
+/// The place of a value. A value cannot be decrypted in another place.
 #[derive(Debug, Clone, Copy)]
-pub struct SealedPlace<'a> {
+pub struct PropertyAddress<'a> {
     /// The entity that the value was encrypted for. Its table is the one with `encrypt`, even if the value was copied to another
     /// table.
     pub home: &'a Primary,
@@ -46,8 +45,8 @@ pub struct SealedPlace<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnsealError {
-    /// The text is not a sealed value of this version.
+pub enum DecryptError {
+    /// The text is not an encrypted value of this version.
     #[error("property {property:?} of {home} is not an encrypted value, or was truncated")]
     Malformed { property: String, home: Primary },
     /// The value was changed, or belongs to another place.
@@ -78,12 +77,13 @@ impl HashKey {
     }
 }
 
-/// Whether a value has the prefix of sealed values. Any application may write such a text, so only opening it proves that it is sealed.
-pub fn is_sealed(value: &EdmValue) -> bool {
+/// Whether a value has the prefix of encrypted values. Any application may write such a text, so only decrypting it proves that it is
+/// encrypted.
+pub fn is_encrypted(value: &EdmValue) -> bool {
     value.as_str().is_some_and(|text| text.starts_with(PREFIX))
 }
 
-impl SealedPlace<'_> {
+impl PropertyAddress<'_> {
     fn associated(&self) -> Vec<u8> {
         let Self {
             home: Primary { table, key },
@@ -100,15 +100,15 @@ impl SealedPlace<'_> {
         .into_bytes()
     }
 
-    fn malformed(&self) -> UnsealError {
-        UnsealError::Malformed {
+    fn malformed(&self) -> DecryptError {
+        DecryptError::Malformed {
             property: self.property.to_owned(),
             home: self.home.clone(),
         }
     }
 
-    fn refused(&self) -> UnsealError {
-        UnsealError::Refused {
+    fn refused(&self) -> DecryptError {
+        DecryptError::Refused {
             property: self.property.to_owned(),
             home: self.home.clone(),
         }
@@ -128,7 +128,7 @@ impl DataKey {
         self.0 == other.0
     }
 
-    pub fn seal(&self, place: SealedPlace<'_>, value: &EdmValue) -> String {
+    pub fn encrypt(&self, place: PropertyAddress<'_>, value: &EdmValue) -> String {
         let (plain, associated) = (encoded(value), place.associated());
         let tag = hmac::sign(
             &self.derived("nonce"),
@@ -139,12 +139,12 @@ impl DataKey {
             .iter_mut()
             .zip(tag.as_ref())
             .for_each(|(byte, tag)| *byte = *tag);
-        let mut sealed = plain;
+        let mut encrypted = plain;
         let done = self.value_key().and_then(|key| {
             key.seal_in_place_append_tag(
                 Nonce::assume_unique_for_key(nonce),
                 Aad::from(associated),
-                &mut sealed,
+                &mut encrypted,
             )
             .ok()
         });
@@ -152,25 +152,29 @@ impl DataKey {
         debug_assert!(done.is_some(), "AES-256-GCM with a key of 32 bytes");
         format!(
             "{PREFIX}{}",
-            BASE64URL.encode([&nonce[..], &sealed].concat())
+            BASE64URL.encode([&nonce[..], &encrypted].concat())
         )
     }
 
-    /// Opens a value that was sealed for this place.
-    pub fn open(&self, place: SealedPlace<'_>, sealed: &str) -> Result<EdmValue, UnsealError> {
-        let bytes = sealed
+    /// Decrypts a value that was encrypted for this place.
+    pub fn decrypt(
+        &self,
+        place: PropertyAddress<'_>,
+        encrypted: &str,
+    ) -> Result<EdmValue, DecryptError> {
+        let bytes = encrypted
             .strip_prefix(PREFIX)
             .and_then(|text| BASE64URL.decode(text).ok());
         let bytes = bytes.ok_or_else(|| place.malformed())?;
-        let (nonce, sealed) = bytes
+        let (nonce, encrypted) = bytes
             .split_first_chunk::<NONCE_LEN>()
             .ok_or_else(|| place.malformed())?;
-        let mut sealed = sealed.to_vec();
+        let mut encrypted = encrypted.to_vec();
         let key = self.value_key().ok_or_else(|| place.refused())?;
         let plain = key.open_in_place(
             Nonce::assume_unique_for_key(*nonce),
             Aad::from(place.associated()),
-            &mut sealed,
+            &mut encrypted,
         );
         let plain = plain.map_err(|_| place.refused())?;
         decoded(plain).ok_or_else(|| place.malformed())
@@ -248,13 +252,13 @@ mod tests {
                 table: TableName::new(text("table")).unwrap(),
                 key: EntityKey::new(text("pk"), text("rk")).unwrap(),
             };
-            let place = SealedPlace {
+            let place = PropertyAddress {
                 home: &home,
                 property: text("property"),
             };
             let value = decoded(vector["plaintext"].as_str().unwrap().as_bytes()).unwrap();
-            assert_eq!(key.seal(place, &value), text("sealed"));
-            assert_eq!(key.open(place, text("sealed")), Ok(value));
+            assert_eq!(key.encrypt(place, &value), text("encrypted"));
+            assert_eq!(key.decrypt(place, text("encrypted")), Ok(value));
         }
         for vector in vectors["hashes"].as_array().unwrap() {
             let text = |name: &str| vector[name].as_str().unwrap();
@@ -268,7 +272,7 @@ mod tests {
     #[test]
     fn every_type_comes_back_as_it_was() {
         let home = home("Sales", "000223");
-        let place = SealedPlace {
+        let place = PropertyAddress {
             home: &home,
             property: "Salary",
         };
@@ -284,22 +288,22 @@ mod tests {
             EdmValue::from(EdmDateTime::parse("2026-11-20T15:00:00.5Z").unwrap()),
         ];
         for value in values {
-            let sealed = key().seal(place, &value);
-            assert!(is_sealed(&EdmValue::from(sealed.as_str())));
-            assert_eq!(key().open(place, &sealed), Ok(value.clone()));
+            let encrypted = key().encrypt(place, &value);
+            assert!(is_encrypted(&EdmValue::from(encrypted.as_str())));
+            assert_eq!(key().decrypt(place, &encrypted), Ok(value.clone()));
             assert_eq!(
-                key().seal(place, &value),
-                sealed,
+                key().encrypt(place, &value),
+                encrypted,
                 "the same value in the same place is the same text"
             );
         }
     }
 
     #[test]
-    fn a_value_is_opened_only_in_its_own_place() {
+    fn a_value_is_decrypted_only_in_its_own_place() {
         let (own, other) = (home("Sales", "000223"), home("Sales", "000224"));
-        let sealed = key().seal(
-            SealedPlace {
+        let encrypted = key().encrypt(
+            PropertyAddress {
                 home: &own,
                 property: "Salary",
             },
@@ -310,22 +314,22 @@ mod tests {
             ..own.clone()
         };
         for place in [
-            SealedPlace {
+            PropertyAddress {
                 home: &other,
                 property: "Salary",
             },
-            SealedPlace {
+            PropertyAddress {
                 home: &moved,
                 property: "Salary",
             },
-            SealedPlace {
+            PropertyAddress {
                 home: &own,
                 property: "Ssn",
             },
         ] {
             assert!(matches!(
-                key().open(place, &sealed),
-                Err(UnsealError::Refused { .. })
+                key().decrypt(place, &encrypted),
+                Err(DecryptError::Refused { .. })
             ));
         }
         let spelled = Primary {
@@ -334,52 +338,52 @@ mod tests {
         };
         assert!(
             key()
-                .open(
-                    SealedPlace {
+                .decrypt(
+                    PropertyAddress {
                         home: &spelled,
                         property: "Salary"
                     },
-                    &sealed
+                    &encrypted
                 )
                 .is_ok(),
             "a table has one name in any case"
         );
         let another = DataKey::new(KeyBytes([7; 32]));
         assert!(matches!(
-            another.open(
-                SealedPlace {
+            another.decrypt(
+                PropertyAddress {
                     home: &own,
                     property: "Salary"
                 },
-                &sealed
+                &encrypted
             ),
-            Err(UnsealError::Refused { .. })
+            Err(DecryptError::Refused { .. })
         ));
     }
 
     proptest! {
         #[test]
-        fn a_changed_sealed_value_is_not_opened(text in ".{0,40}", at in any::<prop::sample::Index>(), flip in 1_u8..=255, cut in any::<prop::sample::Index>()) {
+        fn a_changed_encrypted_value_is_not_decrypted(text in ".{0,40}", at in any::<prop::sample::Index>(), flip in 1_u8..=255, cut in any::<prop::sample::Index>()) {
             let home = home("p", "r");
-            let place = SealedPlace { home: &home, property: "P" };
-            let sealed = key().seal(place, &EdmValue::from(text.as_str()));
-            let mut bytes = BASE64URL.decode(sealed.strip_prefix(PREFIX).unwrap()).unwrap();
+            let place = PropertyAddress { home: &home, property: "P" };
+            let encrypted = key().encrypt(place, &EdmValue::from(text.as_str()));
+            let mut bytes = BASE64URL.decode(encrypted.strip_prefix(PREFIX).unwrap()).unwrap();
             let length = cut.index(bytes.len());
             let truncated = format!("{PREFIX}{}", BASE64URL.encode(&bytes[..length]));
-            prop_assert!(key().open(place, &truncated).is_err());
+            prop_assert!(key().decrypt(place, &truncated).is_err());
             let at = at.index(bytes.len());
             bytes[at] ^= flip;
             let changed = format!("{PREFIX}{}", BASE64URL.encode(bytes));
-            prop_assert!(key().open(place, &changed).is_err());
+            prop_assert!(key().decrypt(place, &changed).is_err());
         }
 
         #[test]
-        fn opening_any_text_does_not_panic(text in ".{0,80}") {
+        fn decrypting_any_text_does_not_panic(text in ".{0,80}") {
             let home = home("p", "r");
-            let place = SealedPlace { home: &home, property: "P" };
-            prop_assert!(key().open(place, &text).is_err());
+            let place = PropertyAddress { home: &home, property: "P" };
+            prop_assert!(key().decrypt(place, &text).is_err());
             let prefixed = format!("{PREFIX}{text}");
-            prop_assert!(key().open(place, &prefixed).is_err());
+            prop_assert!(key().decrypt(place, &prefixed).is_err());
         }
     }
 }

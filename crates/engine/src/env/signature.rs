@@ -1,10 +1,10 @@
-//! Seals on cursors: a cursor is trusted only if a worker wrote it into this very message.
+//! Signatures on cursors: a cursor is trusted only if a worker wrote it into this very message.
 //!
 //! A cursor records which part of a job is already done. With a forged cursor, anybody who may add messages could make
 //! a worker drop a table whose rows are in no archive, or record findings that no audit made. So each cursor has a
-//! seal, an HMAC over the id of its message, the operation and the cursor. The secret is in `EvenkeelMigrations` of the
-//! account `main`. The first worker that needs the secret creates it. If a cursor has no valid seal, it is ignored and
-//! the job begins anew. The same secret is used to seal footprints, and as the key for digests of jobs.
+//! signature, an HMAC over the id of its message, the operation and the cursor. The secret is in `EvenkeelMigrations`
+//! of the account `main`. The first worker that needs the secret creates it. If a cursor has no valid signature, it is
+//! ignored and the job begins anew. The same secret is used to sign footprints, and as the key for digests of jobs.
 
 use std::borrow::Cow;
 
@@ -27,13 +27,13 @@ const STEP: &str = "reading the signing secret of footprints and cursors";
 )]
 struct UnreadableSecret;
 
-struct CursorSeal {
+struct CursorSignature {
     secret: Secret,
     message_id: String,
     op: &'static str,
 }
 
-impl CursorSeal {
+impl CursorSignature {
     fn of(&self, cursor: &Value) -> String {
         hex::encode(
             self.secret
@@ -41,20 +41,21 @@ impl CursorSeal {
         )
     }
 
-    fn seal(&self, fields: &mut Map<String, Value>) {
+    fn sign(&self, fields: &mut Map<String, Value>) {
         let Some(cursor) = fields.get_mut("cursor") else {
             return;
         };
-        let seal = self.of(cursor);
+        let signature = self.of(cursor);
         if let Some(cursor) = cursor.as_object_mut() {
-            cursor.insert("seal".to_owned(), Value::String(seal));
+            cursor.insert("signature".to_owned(), Value::String(signature));
         }
     }
 
-    /// Resets a cursor that has no valid seal for this message.
+    /// Resets a cursor that has no valid signature for this message.
     fn verify(&self, cursor: &mut dyn JobCursor) {
-        let stored_seal = cursor.take_seal();
-        if cursor.has_begun() && stored_seal.as_deref() != Some(self.of(&cursor.to_json()).as_str())
+        let stored_signature = cursor.take_signature();
+        if cursor.has_begun()
+            && stored_signature.as_deref() != Some(self.of(&cursor.to_json()).as_str())
         {
             let Self { op, message_id, .. } = self;
             tracing::warn!(
@@ -67,7 +68,7 @@ impl CursorSeal {
     }
 }
 
-pub(crate) async fn believed(env: &Env, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
+pub(crate) async fn verified(env: &Env, job: &Job, delivery: &Delivery) -> Result<Job, Failure> {
     let mut job = job.clone();
     let op = job.op();
     if let Some(cursor) = job
@@ -75,12 +76,12 @@ pub(crate) async fn believed(env: &Env, job: &Job, delivery: &Delivery) -> Resul
         .cursor_mut()
         .filter(|cursor| cursor.has_begun())
     {
-        cursor_seal(env, op, delivery).await?.verify(cursor);
+        cursor_signature(env, op, delivery).await?.verify(cursor);
     }
     Ok(job)
 }
 
-pub(crate) async fn sealed(
+pub(crate) async fn signed(
     env: &Env,
     job: &Job,
     mut outcome: Outcome,
@@ -89,17 +90,19 @@ pub(crate) async fn sealed(
     if let Outcome::Advanced { fields, .. } = &mut outcome
         && fields.contains_key("cursor")
     {
-        cursor_seal(env, job.op(), delivery).await?.seal(fields);
+        cursor_signature(env, job.op(), delivery)
+            .await?
+            .sign(fields);
     }
     Ok(outcome)
 }
 
-async fn cursor_seal(
+async fn cursor_signature(
     env: &Env,
     op: &'static str,
     delivery: &Delivery,
-) -> Result<CursorSeal, Failure> {
-    Ok(CursorSeal {
+) -> Result<CursorSignature, Failure> {
+    Ok(CursorSignature {
         secret: secret(env).await?,
         message_id: delivery.stamp.message_id.clone(),
         op,
@@ -126,8 +129,8 @@ pub(crate) async fn keyed<'d>(
     Ok(Cow::Owned(keyed))
 }
 
-/// Reads the secret for seals, unless it was read before. If it cannot be read, footprints are written without seals,
-/// and the secret is not read again for a minute, so that most jobs are not slowed down.
+/// Reads the signing secret, unless it was read before. If it cannot be read, footprints are written without
+/// signatures, and the secret is not read again for a minute, so that most jobs are not slowed down.
 pub(crate) async fn read_secret(env: &Env) {
     if env.secret.is_to_be_read(env.clock.monotonic())
         && let Err(failure) = secret(env).await

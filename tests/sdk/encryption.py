@@ -1,4 +1,4 @@
-"""Opens encrypted properties, as docs/encryption.md has their format. Needs the package `cryptography` alone."""
+"""Decrypts encrypted properties, as docs/encryption.md has their format. Needs the package `cryptography` alone."""
 
 import base64
 import hashlib
@@ -24,23 +24,23 @@ def derived(data_key, purpose):
     return hmac.new(data_key, b"evenkeel/1 " + purpose, hashlib.sha256).digest()
 
 
-def open_value(data_key, table, pk, rk, prop, sealed):
+def decrypt_value(data_key, table, pk, rk, prop, encrypted):
     """A value as OData JSON: `{"v": 75000}`, or `{"v": "7", "v@odata.type": "Edm.Int64"}`."""
-    version, _, text = sealed.partition(".")
+    version, _, text = encrypted.partition(".")
     if version != "ek1":
-        raise ValueError(f"{prop} is no sealed value of a known version")
-    sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        raise ValueError(f"{prop} is not an encrypted value of a known version")
+    encrypted = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     associated = compact(["evenkeel/1", table.lower(), pk, rk, prop])
-    return json.loads(AESGCM(derived(data_key, b"value")).decrypt(sealed[:12], sealed[12:], associated))
+    return json.loads(AESGCM(derived(data_key, b"value")).decrypt(encrypted[:12], encrypted[12:], associated))
 
 
-def seal_value(data_key, table, pk, rk, prop, value):
-    """The sealed text of a value in OData JSON."""
+def encrypt_value(data_key, table, pk, rk, prop, value):
+    """The encrypted text of a value in OData JSON."""
     plain = compact(value)
     associated = compact(["evenkeel/1", table.lower(), pk, rk, prop])
     nonce = hmac.new(derived(data_key, b"nonce"), associated + b"\0" + plain, hashlib.sha256).digest()[:12]
-    sealed = nonce + AESGCM(derived(data_key, b"value")).encrypt(nonce, plain, associated)
-    return "ek1." + base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+    encrypted = nonce + AESGCM(derived(data_key, b"value")).encrypt(nonce, plain, associated)
+    return "ek1." + base64.urlsafe_b64encode(encrypted).decode().rstrip("=")
 
 
 def hashed(table_key, name, text):

@@ -1,12 +1,12 @@
-// Opens encrypted properties, as docs/encryption.md has their format. Needs nothing beside Node.js.
+// Decrypts encrypted properties, as docs/encryption.md has their format. Needs nothing beside Node.js.
 
 import { createDecipheriv, createHmac } from "node:crypto";
 
 const compact = (values) => Buffer.from(JSON.stringify(values));
 
-function decrypt(key, sealed, associated) {
-  const decipher = createDecipheriv("aes-256-gcm", key, sealed.subarray(0, 12)).setAAD(associated).setAuthTag(sealed.subarray(-16));
-  return Buffer.concat([decipher.update(sealed.subarray(12, -16)), decipher.final()]);
+function decrypt(key, encrypted, associated) {
+  const decipher = createDecipheriv("aes-256-gcm", key, encrypted.subarray(0, 12)).setAAD(associated).setAuthTag(encrypted.subarray(-16));
+  return Buffer.concat([decipher.update(encrypted.subarray(12, -16)), decipher.final()]);
 }
 
 /** The data key of an entity, from its row in EvenkeelKeys (`KeyId`, `WrappedKey`). */
@@ -17,9 +17,9 @@ export function unwrap(keyEncryptionKey, keyId, wrapped, [table, pk, rk]) {
 }
 
 /** A value as OData JSON: `{"v": 75000}`, or `{"v": "7", "v@odata.type": "Edm.Int64"}`. */
-export function openValue(dataKey, [table, pk, rk], property, sealed) {
-  if (!sealed.startsWith("ek1.")) throw new Error(`${property} is no sealed value of a known version`);
+export function decryptValue(dataKey, [table, pk, rk], property, encrypted) {
+  if (!encrypted.startsWith("ek1.")) throw new Error(`${property} is not an encrypted value of a known version`);
   const key = createHmac("sha256", dataKey).update("evenkeel/1 value").digest();
   const associated = compact(["evenkeel/1", table.toLowerCase(), pk, rk, property]);
-  return JSON.parse(decrypt(key, Buffer.from(sealed.slice(4), "base64url"), associated));
+  return JSON.parse(decrypt(key, Buffer.from(encrypted.slice(4), "base64url"), associated));
 }

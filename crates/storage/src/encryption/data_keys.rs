@@ -1,7 +1,7 @@
 //! Data keys: one per entity, wrapped, in a table of their own.
 //!
-//! Copies, lists, archives and logs contain sealed values but no keys. So a key-encryption key is replaced by rewrapping data keys, without
-//! writing any value. And once its data key is deleted, no sealed value of an entity can be read anywhere.
+//! Copies, lists, archives and logs contain encrypted values but no keys. So a key-encryption key is replaced by rewrapping data keys,
+//! without writing any value. And once its data key is deleted, no encrypted value of an entity can be read anywhere.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -49,7 +49,7 @@ pub struct DataKeys<'a> {
     pub vault: &'a dyn Vault,
 }
 
-/// The data key for the first sealed values of an entity. An erasure that finds the entity absent may delete the key until the entity
+/// The data key for the first encrypted values of an entity. An erasure that finds the entity absent may delete the key until the entity
 /// exists and has [confirmed](DataKeys::confirm) it.
 #[derive(Debug, Clone)]
 pub struct FirstKey {
@@ -109,8 +109,8 @@ impl DataKeys<'_> {
             .await
     }
 
-    /// Creates the data key for the first sealed values of an entity, or [renews](Self::renew) the existing one. One request, or three if
-    /// the entity has a key already, which is rare.
+    /// Creates the data key for the first encrypted values of an entity, or [renews](Self::renew) the existing one. One request, or three
+    /// if the entity has a key already, which is rare.
     pub async fn draw_or_renew(&self, home: &Primary) -> Result<FirstKey, DataKeyError> {
         match self
             .draw_at(&footprint_key(&lowercase_table(home)), &owner(home))
