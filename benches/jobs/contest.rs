@@ -49,7 +49,7 @@ pub(crate) enum Work {
 enum Contender {
     Evenkeel,
     /// With jobs that their sender has packed, as `evenkeel submit --pack` does.
-    PackResult,
+    Packed,
     Bare,
     /// What it does, and how many jobs it has in flight.
     Handwritten(&'static str, usize),
@@ -142,7 +142,7 @@ impl Contest {
                 }
             }
             (StoreKind::Distant, work) => {
-                contenders.push(Contender::PackResult);
+                contenders.push(Contender::Packed);
                 contenders.extend(
                     [64, 128, 256].map(|flying| Contender::Handwritten(work.by_hand(), flying)),
                 );
@@ -174,7 +174,7 @@ impl Contest {
             // Each goes first in turn: what a machine does beside changes slowly.
             for place in 0..contenders.len() {
                 let index = (round + place) % contenders.len();
-                let pack = if contenders[index] == Contender::PackResult {
+                let pack = if contenders[index] == Contender::Packed {
                     PACK
                 } else {
                     1
@@ -220,7 +220,7 @@ impl Contest {
     async fn run(&self, contender: Contender, field: &Field) -> Effort {
         let before = field.store_ms();
         let mut effort = match contender {
-            Contender::Evenkeel | Contender::PackResult => evenkeel(
+            Contender::Evenkeel | Contender::Packed => evenkeel(
                 field,
                 (self.store != StoreKind::Distant).then_some(self.concurrency),
             ),
@@ -257,7 +257,7 @@ impl Contender {
     fn name(self) -> String {
         match self {
             Self::Evenkeel => "evenkeel".to_owned(),
-            Self::PackResult => format!("evenkeel, packed by {PACK}"),
+            Self::Packed => format!("evenkeel, packed by {PACK}"),
             Self::Bare => "bare loop, one by one".to_owned(),
             Self::Handwritten("sync-same", flying) => format!("Node.js SDK, same work, {flying}"),
             Self::Handwritten(_, flying) => format!("Node.js SDK, by hand, {flying}"),

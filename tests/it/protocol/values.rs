@@ -516,11 +516,9 @@ async fn the_error_about_a_list_of_a_former_view_names_it_and_the_remedies() {
         let failure = lab.work(&put(&booking("b2", "Ada"))).await.unwrap_err();
         assert_eq!(failure.class, FailureClass::Permanent);
         let elsewhere = format!("Give view {new} another target or other keys");
-        let (held, backfill) = (
-            "is taken by an old list of view old_list",
-            "`evenkeel backfill --view old_list`",
-        );
-        for said in [held, elsewhere.as_str(), "its former name", backfill] {
+        let held = "is taken by an old list of view old_list";
+        let remedy = "docs/operations.md#keys-of-an-old-list";
+        for said in [held, elsewhere.as_str(), remedy] {
             assert!(
                 failure.chain().contains(said),
                 "{said}: {}",

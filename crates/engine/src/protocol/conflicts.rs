@@ -53,8 +53,7 @@ enum TakenKey {
         list: ViewName,
     },
     #[error(
-        "{address} is taken by an old list of view {list}, which was redefined or removed. Give view {} another target or other keys, or its former name and definition. To delete the list instead, remove view {}, run `evenkeel migrate up --retire` and `evenkeel backfill --view {list}`, and declare the view again",
-        .address.view,
+        "{address} is taken by an old list of view {list}, which was redefined or removed. Give view {} another target or other keys, or delete the list: see docs/operations.md#keys-of-an-old-list",
         .address.view
     )]
     ByFormerList {
