@@ -3,12 +3,12 @@
 //! ```text
 //!   the rows of the table      ─▶ plan a pass over each primary, which reads every item
 //!   the table's footprints     ─▶ the same for each footprint that has no primary
-//!   the derived rows           ─▶ the footprint of the owner that a row names must list the row
+//!   the derived rows           ─▶ each row must be listed in the footprint of its owner
 //! ```
 //!
-//! An audit only reads, unless `repair` is set. If it is set, the audit repairs mismatches by the passes of a thorough
-//! `sync`. An audit may run beside workers and clients. Each finding is checked again at the end of its page, so that a
-//! pass in progress is not reported as drift. If the `sync` of a changed primary is still queued, its items are
+//! If `repair` is set, passes of a thorough `sync` repair the mismatches. Otherwise, an audit only reads. An audit may
+//! run beside workers and clients. Each finding is checked again at the end of its page, so that a pass in progress is
+//! not reported as drift. But if a primary has changed and its `sync` is still queued, items of the primary are
 //! reported. Progress is kept in a cursor, as in a backfill. If a view changes meanwhile, the audit begins again. The
 //! final results are kept in `EvenkeelAudits`, by table and view, for monitoring.
 //!
@@ -66,7 +66,7 @@ pub struct AuditFinding {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFailure {
-    /// Always "failed". In a finding, this field is the [`Mismatch`].
+    /// Always "failed". In an [`AuditFinding`], the field of this name has a [`Mismatch`].
     pub problem: &'static str,
     /// The views that could not be checked or repaired; empty if they are unknown.
     pub views: Vec<ViewName>,
@@ -253,8 +253,8 @@ impl AuditRun<'_> {
                     self.rows(&view, &from).await?
                 }
             };
-            // If the target of a view is in several accounts, `cursor.account` is set until the last of them is
-            // checked.
+            // The target of a view may be in several accounts. `cursor.account` is set while accounts of the target
+            // remain to be checked.
             if next.0.is_none() && self.cursor.account.is_none() {
                 match self.cursor.part {
                     AuditPart::Primaries => self.cursor.part = AuditPart::Footprints,
@@ -308,7 +308,8 @@ impl AuditRun<'_> {
             .into_iter()
             .map(|key| AuditSubject {
                 // A page may lack a footprint that exists. A pass that writes notices this, because its insert of the
-                // footprint fails. An audit inserts no footprint, so it must read the footprint by itself.
+                // footprint fails. An audit inserts no footprint. So if the page has no footprint of a primary, the
+                // pass reads the footprint itself.
                 ahead: ahead.remove(&key).filter(|ahead| ahead.footprint.is_some()),
                 primary: self.walk.primary(key),
                 met: None,
@@ -402,9 +403,9 @@ impl AuditRun<'_> {
             .is_some_and(|met| seen.footprint.items.contains_key(met)))
     }
 
-    /// Compares each subject, compares those with mismatches again, and repairs what still differs if requested. A
-    /// primary whose check or repair fails permanently does not stop the others. If repairs are requested, a sync job
-    /// for that primary is queued.
+    /// Compares each subject, then compares those with mismatches again. A permanent failure of one primary does not
+    /// stop the others. If `repair` is set, repairs what still differs, and queues a sync job for each primary that
+    /// failed.
     async fn compare(&mut self, subjects: Vec<AuditSubject>) -> Result<(), Failure> {
         let mut suspects = Vec::new();
         for (subject, seen) in self.look(subjects).await? {
@@ -469,7 +470,8 @@ impl AuditRun<'_> {
             .into_iter()
             .map(|mut subject| {
                 let ahead = subject.ahead.take();
-                // Without a delivery, a pass reads the document in a sink even if a write of the document is announced.
+                // The document in a sink must be read even if a write of the document is announced. Only a pass without
+                // a delivery reads it then.
                 let reconciler = self.pass(&subject, ahead, None);
                 async move { (subject, compare(reconciler).await) }
             })
@@ -480,7 +482,8 @@ impl AuditRun<'_> {
             match seen {
                 Ok(mut seen) => {
                     if let Some(met) = &subject.met {
-                        // The audit of the owner itself reports the owner's other mismatches.
+                        // Only the met row is checked here. The owner's other items are checked when the owner itself
+                        // is audited.
                         seen.problems.retain(|(item, _)| item == met);
                         seen.underived = None;
                         seen.behind.clear();
@@ -580,7 +583,7 @@ impl AuditRun<'_> {
 
 enum RepairOutcome {
     Nothing,
-    /// All items are repaired, except those of these views, whose repair failed.
+    /// All items are repaired, except those of the listed views. The repair of these views failed.
     AllBut(Vec<ViewName>),
 }
 
@@ -600,7 +603,7 @@ struct AuditObservation {
     /// items are right, the footprint must be written.
     unfinished: bool,
     underived: Option<Failure>,
-    /// List members whose row has a count or aggregate that does not match the list.
+    /// Members of list rows with a wrong count or aggregate.
     behind: BTreeSet<ItemAddress>,
 }
 
@@ -622,8 +625,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     let unfinished = left || seen.footprint.is_changing();
     let underived =
         (!desired.underived.is_empty()).then(|| desired.failure(&reconciler.scope().primary));
-    // Range overlays that the stored primary lacks are findings. `seen` already has all overlays applied, so items that
-    // differ only because of a missing overlay are not reported as well.
+    // Each view with a range overlay that the stored primary lacks is a finding.
     let mut problems: Vec<(ItemAddress, Mismatch)> = received
         .into_iter()
         .map(|item| (item, Mismatch::Different))
@@ -643,7 +645,8 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
             .and_then(|entry| entry.etag.as_ref())
     };
     for write in &plan.writes {
-        // If another primary holds the item of a `last_writer` view, the audit of that primary checks it.
+        // Another primary may hold the item of a `last_writer` view. The item is then checked when that primary is
+        // audited.
         let others = matches!(seen.observed.get(&write.address), Some(ObservedItem::Foreign { owner, .. }) if owner.as_ref().is_none_or(|owner| owner.primary != reconciler.scope().primary));
         if write.over.is_none() {
             problems.push((write.address.clone(), Mismatch::Missing));

@@ -1,7 +1,7 @@
 //! Results of audits in the table `EvenkeelAudits`: one row per view, in the partition of its source table.
 //!
-//! Only the results of the last completed audit are kept. A backfill subtracts the items that it has repaired since. A
-//! view of dated tables has a row for each table, which is deleted with the table.
+//! Only the results of the last completed audit are kept. If a backfill repairs items later, it subtracts them from the
+//! results. A view of dated tables has one row for each of its source tables. The row is deleted with the table.
 
 use std::collections::BTreeMap;
 
@@ -74,9 +74,9 @@ pub(crate) async fn write(
     Ok(())
 }
 
-/// Subtracts the items that a backfill, begun at `begun`, has repaired from the results of earlier audits. Items that
-/// no footprint lists, and items whose keys are taken, still count. If a primary failed, nothing is subtracted, because
-/// it is unknown which of its items are wrong.
+/// Corrects the results of earlier audits after a backfill that began at `begun`: the items that the backfill has
+/// repaired are subtracted. Items that no footprint lists, and items whose keys are taken, still count. If a primary
+/// failed, nothing is subtracted, because it is unknown which of its items are wrong.
 pub(crate) async fn subtract_repaired(
     env: &Env,
     source: &TableRef,

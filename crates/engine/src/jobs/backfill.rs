@@ -74,7 +74,7 @@ pub(crate) async fn backfill(
     }
 }
 
-/// Subtracts the items that a complete backfill has repaired from the results of earlier audits.
+/// Corrects the results of earlier audits after a complete backfill.
 pub(crate) async fn backfilled(
     env: &Env,
     backfill: &Backfill,
@@ -208,7 +208,8 @@ async fn bring_in_step(
     queue_syncs(&walk.cx.env, &failed, ItemReads::All, walk.delivery).await
 }
 
-/// Returns the taken keys for which a pass failed, if rows or blobs that evenkeel did not write hold all of these keys.
+/// If a pass failed because of taken keys, returns these keys. `None` if evenkeel wrote any of the rows or blobs that
+/// hold the keys.
 fn foreign_keys(failure: &Failure) -> Option<&KeysTaken> {
     failure
         .cause
