@@ -60,7 +60,8 @@ impl AppendFailure {
     }
 }
 
-/// A record whose append may still arrive. The blob ended at `record.start`, and contained no line of the record.
+/// A record of an append that may still arrive. When the blob was read, it ended at `record.start`, so it contained no
+/// line of the record.
 pub(crate) struct OpenAppend {
     pub(crate) record: LineRecord,
     pub(crate) span: Option<Bounds>,
@@ -112,9 +113,9 @@ impl Serve<Line, AppendResult, Option<LaneBlob>> for LogSite<'_> {
 }
 
 /// Returns a predicate that tests whether the next line fits into the same append. An append has at most 4 MiB. Its
-/// records are written in one transaction, which may contain each record only once. If two jobs append lines of the
-/// same entity, the second line is left to the next append. The write of its record then fails, and the second job
-/// reads the record again.
+/// records are written in one transaction, which may contain each record only once. So if two jobs append lines of the
+/// same entity, the second line waits for the next append. The first append changes the record, so the write of the
+/// record for the second line fails, and the second job reads the record again.
 fn fits_append() -> impl FnMut(&Line) -> bool {
     let (mut bytes, mut keys) = (0, BTreeSet::new());
     move |entry| {
@@ -126,9 +127,9 @@ fn fits_append() -> impl FnMut(&Line) -> bool {
 }
 
 impl LogSite<'_> {
-    /// Appends the line at the start of an earlier append that got no answer, so that only one of the two can succeed.
-    /// The record keeps the earlier lines, because the earlier append may be the one that succeeds. If the blob is
-    /// full, neither can succeed, and the line is returned with the ETag of its record.
+    /// Appends the line at the start of an earlier append that may still arrive. Only one of the two can succeed. The
+    /// record keeps the earlier lines, because the earlier append may be the one that succeeds. If the blob is full,
+    /// neither can succeed. Then the line is returned with the ETag of its record.
     pub(crate) async fn close(&self, open: OpenAppend, entry: Line) -> Result<AppendResult, Line> {
         let OpenAppend { record: open, span } = open;
         let mut current = LaneBlob {
@@ -147,7 +148,7 @@ impl LogSite<'_> {
             ));
         }
         if current.length != open.start {
-            // The blob has grown. Another append was written, possibly with this line.
+            // The blob has grown, so another append was written, possibly the earlier one.
             return Ok(AppendResult::Lost);
         }
         let record = open.with_line(line_at(open.start, &entry));
@@ -177,12 +178,12 @@ impl LogSite<'_> {
                 .properties(&self.target.container, &open.blob)
                 .await
             {
-                // The blob is full, so the old append cannot succeed either.
+                // The blob is full, so the earlier append cannot succeed either.
                 Ok(Some(found)) if found.length == open.start => Err(Line {
                     over: recorded,
                     ..entry
                 }),
-                // The blob has grown to its limit meanwhile. Its last block may be the old append.
+                // The blob was filled meanwhile. Its last block may be the earlier append.
                 Ok(_) => Ok(AppendResult::Lost),
                 Err(error) => Ok(answer(
                     &self.doing("reading the properties of", &open.blob),
@@ -200,7 +201,8 @@ impl LogSite<'_> {
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else {
             return;
         };
-        // `current` stays empty if this future is dropped, because the blob may then be longer than recorded.
+        // If this future is dropped, `current` stays empty. The length of the blob is then unknown, so the next append
+        // reads it.
         let mut lane_blob = match self
             .open(current.take(), bytes as u64, Bounds::new(first, last))
             .await
@@ -329,9 +331,9 @@ impl LogSite<'_> {
         }
     }
 
-    /// Reads the source again for each line whose record was just inserted. If the source no longer has the version,
-    /// another job may have logged it ([`super`] describes how). The new records of such lines are then deleted.
-    /// Returns whether there are any, in which case no line of the batch may be appended.
+    /// Reads the source again for each line with a newly inserted record. If the source no longer has the version of
+    /// the line, another job may have logged that version ([`super`] describes how), so the record is deleted again.
+    /// Returns `true` if the source of any line has changed. In that case, no line of the batch may be appended.
     async fn withdraw(
         &self,
         entries: &[&Line],
@@ -361,7 +363,7 @@ impl LogSite<'_> {
         Ok(!left.is_empty())
     }
 
-    /// Returns a blob for `bytes` more bytes, after the time range in its metadata was widened to `span`.
+    /// Returns a blob with room for `bytes` more bytes. The time range in its metadata includes `span`.
     async fn open(
         &self,
         current: Option<LaneBlob>,

@@ -6,17 +6,18 @@
 //!                                             │ no answer, or the worker crashed
 //!   read the record, the blob's length, ◀─────┘ the line is there:          the append has succeeded
 //!   then the bytes at the position              the blob is longer:         the append can no longer succeed
-//!                                               the blob ends at the start: append there, so that the old append fails
+//!                                               the blob ends at the start: append there, so that the earlier one fails
 //! ```
 //!
-//! The length of the blob is read before the bytes, so that an append that arrives in between is found at its position.
-//! If the blob still ends at the start of the old append, the new append is sent for the same start. Only one of the
-//! two can then succeed, so the record lists the lines of both.
+//! The record is written before the append. It names the position of the line, and the start of the append that
+//! contains the line. A later delivery can therefore determine whether the line exists. It reads the length of the blob
+//! first, then the bytes at the position. If the earlier append arrives in between, the delivery finds its line.
 //!
-//! An append request names its position, so one of two appends at the same position fails. The record is written before
-//! the append. It names the position of the line, and the start of the append that contains the line. A later delivery
-//! can therefore determine whether the line exists. If the old append may still arrive, the delivery appends at the
-//! same start before it appends anywhere else. `restore` does not support logs.
+//! If the blob still ends at the start of the earlier append, that append may still arrive. The delivery then appends
+//! at the same start before it appends anywhere else. An append request names its position, so only one of the two
+//! appends can succeed. The record lists the lines of both.
+//!
+//! `restore` does not support logs.
 //!
 //! Two jobs may read the same version of the source. The first job may log the version, delete it from the source, and
 //! then delete its record. The second job then finds no record. So a job that inserts a record reads the source again
@@ -128,8 +129,8 @@ impl<'e> EntityLine<'e> {
         match self.appended(&record).await? {
             Some(line) if *line == record.line => {}
             found => {
-                // The latest line was not appended, so the record is treated as reopened. The present version of the
-                // source is then appended, unless the line that was found already has that version.
+                // The latest line was not appended. The record is treated as reopened, so that the present version of
+                // the source is appended. But if a former line was found with that version, nothing is appended.
                 record::reopen(&mut row.entity);
                 match found {
                     Some(former) => drop(
@@ -140,8 +141,9 @@ impl<'e> EntityLine<'e> {
                     None => drop(row.entity.properties.remove(record::LOGGED)),
                 }
                 let may_arrive = found.is_none();
-                // If the blob is longer than `start` without any line of the record, another append was written at
-                // `start`. The recorded appends can then no longer succeed.
+                // No line of the record was found. If the blob ends at `start`, the recorded appends may still arrive.
+                // If the blob is longer, another append was written at `start`, and the recorded ones can no longer
+                // succeed.
                 let open = blob.filter(|blob| may_arrive && blob.length == record.start);
                 if open.is_some() && !self.target.path.holds(&record.blob) {
                     // The record may be forged. Never append to a blob outside this archive.

@@ -147,8 +147,8 @@ impl LineRecord {
             },
             former: former.map_err(|_| UnreadableRecord::Property(FORMER))?,
         };
-        // No append is longer than `APPEND_BYTES`, so a longer line was not written by evenkeel. The sum is checked
-        // because readers of the record compute the end of the line.
+        // No append is longer than `APPEND_BYTES`, so a longer line was not written by evenkeel. The sum must not
+        // overflow, because readers of the record compute the end of the line.
         let may_be = |place: &LinePlace| {
             place.length <= limits::APPEND_BYTES as u64
                 && place.position.checked_add(place.length).is_some()
