@@ -13,7 +13,7 @@ pub(crate) const ARCHIVED_AT: &str = "ek_archived_at";
 /// of a request.
 const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
 
-/// Whether a run other than the writer of the copy has continued from this copy, and may have deleted the source.
+/// Whether another run than the writer of the copy relies on the copy, and may have deleted the source.
 pub(crate) fn is_shared(copy: &Entity) -> bool {
     copy.get(SOURCE_SHARED).is_some()
 }
@@ -38,10 +38,10 @@ pub(crate) fn decide(
     let source = dated.row;
     let stamp = &delivery.stamp;
     let Some(archived) = archived else {
-        // An earlier delivery or message of this job may have relocated the entity, and a later `restore` or `move` may
-        // have brought it back. `SOURCE_JOB` names the last job that relocated the entity. If this is the present job
-        // or a later one, the entity was brought back since. If both jobs were enqueued in the same second, a
-        // redelivery assumes that the present job came first.
+        // An earlier delivery or message of this job may have relocated the entity, and a `restore` or `move` may have
+        // brought it back. `SOURCE_JOB` names the job that wrote such an entity at its previous place. If that job is
+        // the present one, or was enqueued later, the entity is not relocated again. If both jobs were enqueued in the
+        // same second, a redelivery assumes that the present job came first.
         let came_later = |by: &Stamp| {
             by.enqueued > stamp.enqueued
                 || (by.enqueued == stamp.enqueued && delivery.dequeue_count > 1)
@@ -62,9 +62,9 @@ pub(crate) fn decide(
             // If `SOURCE_ETAG` is missing, a run of this job gave up and removed it. That run had certainly not deleted
             // the source.
             let reopened = archived.entity.get(SOURCE_ETAG).is_none();
-            // The source has another version than the copy. Either a concurrent update changed it, or the entity was
-            // created after this job had deleted the old one. The time of the copy does not show which, because others
-            // may have written to the copy since.
+            // The source has another version than the copy. There are two possible reasons: the source was updated
+            // after it was copied, or this job deleted the source, and the entity was created anew. The time of the
+            // copy does not show which it is, because others may have written to the copy since.
             if source_delete_impossible && !is_shared(&archived.entity) || reopened {
                 CopyDecision::Replace(archived.etag.clone())
             } else {
@@ -83,9 +83,9 @@ pub(crate) fn decide(
     })
 }
 
-/// Whether an earlier delivery of this job may have archived a version before another job archived the version in
-/// `archived`. The archive names only the last job. If the source, or the other job's copy, existed before this job was
-/// enqueued, this job has not acted.
+/// Whether an earlier delivery of this job may have archived the entity before another job archived the version in
+/// `archived`. The archive names only the last job, so the times decide. If the source, or the other job's copy, was
+/// written before this job was enqueued, the answer is no.
 pub(crate) fn may_have_archived(
     source: DatedRow<'_>,
     archived: DatedRow<'_>,
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_later_write_of_the_copy_does_not_make_a_new_entity_look_older() {
-        // The new entity is older than the last write of the copy, because a view has set properties on the copy since.
+        // The last write of the copy is later than the new entity, because a view has set properties on the copy.
         let job = stamp("m", 100);
         assert!(matches!(
             decide(
@@ -282,8 +282,8 @@ mod tests {
                     "{other} at {second}"
                 );
             }
-            // The table clock of the archive's account is 50 s behind the queue's clock. By the queue's clock, the copy
-            // was written when the job was enqueued.
+            // The table clock of the archive's account is 50 s behind the queue's clock. A copy written at 9,950 by the
+            // table clock was thus written at 10,000 by the queue's clock: when the job was enqueued.
             let behind = ClockSkew {
                 least: SignedDuration::from_secs(49),
                 most: SignedDuration::from_secs(51),
@@ -312,7 +312,7 @@ mod tests {
                 !may_have_archived(dated(&old), dated(&copied(10_030)), &delivered(&job, 2)),
                 "the source is older than the job"
             );
-            // A document has no time of a service. It has the archiving worker's time, and the clock of this worker may
+            // For a document, the service reports no time. Only the archiving worker's clock gives a time, and it may
             // be wrong.
             let filed = |second: Option<i64>| {
                 let mut row = Row {
@@ -399,8 +399,8 @@ mod tests {
                 decide(&anew, Some(&kept(&first, "e1", &at(150))), delivered, false).unwrap(),
                 CopyDecision::Skip(_)
             ));
-            // The source was written before the second message was sent, so it is not an entity that was created after
-            // the first one was done.
+            // The source was written before the second message was sent. So it does not count as an entity that was
+            // created after the first message had been handled.
             let before = row("e2", &at(101));
             assert!(matches!(
                 decide(

@@ -49,7 +49,7 @@ struct TargetOccupied(Primary);
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the entity stays in {table}, because `restore` could not write it back. Change the entity, or archive it to a log (\"append_blob\")"
+    "the entity stays in {table}, because `restore` would reject its copy. Change the entity, or archive it to a log (\"append_blob\")"
 )]
 struct UnrestorableEntity {
     table: TableName,
@@ -93,8 +93,8 @@ impl Progress {
             .is_some_and(|held| held.version == *version && held.is_own())
     }
 
-    /// Records that this version is copied. If `by` is `None` and the version is unchanged, the recorded writer of the
-    /// copy is kept. `Unanswered` is kept, too.
+    /// Records that `version` of the source is copied. `by` is `None` if the copy existed already. In that case, the
+    /// recorded writer of the copy is kept if the version is the same. `Unanswered` is kept, too.
     fn copied(&mut self, version: ETag, by: Option<CopiedBy>) {
         let before = |held: HeldCopy| (held.version == version).then_some(held.by);
         let (before, is_unanswered) = match std::mem::replace(self, Self::Reading) {
@@ -165,7 +165,7 @@ pub(crate) struct Relocation<'e> {
     /// Condition that the source must satisfy unless this job has copied it already.
     when: Option<Condition>,
     progress: Progress,
-    /// The data key of the last copy, if no value of the entity was encrypted at the target before.
+    /// The data key of the last copy, if its encrypted values are the first ones of the entity at the target.
     first_key: Option<FirstKey>,
 }
 
@@ -198,8 +198,8 @@ impl<'e> Relocation<'e> {
     pub(crate) async fn run(mut self, if_match: Option<&ETag>) -> Result<Outcome, Failure> {
         let ended = self.relocate(if_match).await;
         if ended.is_err() && self.source_delete_impossible() {
-            // A failure to reopen is ignored. It only means that the next delivery cannot distinguish an entity that
-            // changed meanwhile from one that was created anew, and leaves the entity alone.
+            // A failure to reopen is ignored. If the source has changed, the next delivery then cannot tell whether it
+            // was updated or created anew, and skips the job.
             drop(self.target.reopen(&self.delivery.stamp).await);
         }
         let skipped = ended?;
@@ -221,8 +221,8 @@ impl<'e> Relocation<'e> {
         let mut read_kept = self.delivery.dequeue_count > 1 || self.target.is_read_first();
         loop {
             self.source.next_round().await?;
-            // The target is read before the source. If another job copies a version to the target meanwhile, the source
-            // that is read afterwards is never older than that version.
+            // The target is read before the source. So the source is never older than the version in the copy, even if
+            // another job has just written the copy.
             let found = if read_kept {
                 self.target.observe().await?
             } else {
@@ -243,8 +243,8 @@ impl<'e> Relocation<'e> {
                     done = is_own(&self.target.observe().await?);
                 }
                 self.settle(&seen).await?;
-                // For every other kind of target, `settle` has synced the items, and nothing remains to do. For a log,
-                // the record of the line must be deleted after the source.
+                // For a log, the record of the line must still be deleted. Any other target is complete, because
+                // `settle` has synced its items.
                 if done && self.target.rules().keeps_every_version {
                     self.target.source_deleted().await?;
                 }
@@ -297,8 +297,9 @@ impl<'e> Relocation<'e> {
             match change {
                 Some(change) => {
                     let ended = self.target.commit(&found, &change).await?;
-                    // After a lost or unanswered write, the existing copy may be from another delivery, which may
-                    // already have sent the delete of the source.
+                    // If the write was lost or got no answer, the copy is not recorded as this run's. The copy that
+                    // exists may be from another delivery, and that delivery may already have sent the delete of the
+                    // source.
                     if matches!(ended, Commit::Lost | Commit::Unanswered) {
                         continue;
                     }
@@ -339,8 +340,8 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// Marks a copy as shared if it replaces another job's copy of the same version. The other job may be about to
-    /// delete the source, relying on its own copy.
+    /// Marks a copy as shared if it replaces another job's copy of the same version. The other job relies on its own
+    /// copy, and may be about to delete the source.
     fn mark_if_same_version(&self, copy: Entity, found: Option<&Row>) -> Entity {
         let is_the_same = found.is_some_and(|found| {
             found
@@ -355,8 +356,9 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// The change that encrypts values of this job's copy again if their data key has been erased since. `None` if all
-    /// values can be decrypted, or if the copy now belongs to another job.
+    /// The data key of the copy's values may have been erased since they were written. Returns the change that encrypts
+    /// them again, with the present data key. `None` if all values can be decrypted, or if the copy now belongs to
+    /// another job.
     fn encrypted_again(
         &self,
         copy: &Entity,
@@ -372,15 +374,15 @@ impl<'e> Relocation<'e> {
                 .encryption()
                 .encrypted_otherwise(table, key, &found.entity, copy)?;
         let encrypted = found.entity.clone().merged(&encrypted);
-        // Another run may be about to delete the source, relying on this copy.
+        // If another run wrote this copy, that run relies on the copy, too, and may be about to delete the source.
         let encrypted = if self.progress.is_own_at(version) {
             encrypted
         } else {
             encrypted.with(SOURCE_SHARED, true)
         };
         let change = Change::Replace(encrypted, found.etag.clone());
-        // A stamp vouches for content that its job wrote. If a client has merged into the copy, the stamp must not
-        // vouch for the result.
+        // The digest in the stamp shows that the content is as the job wrote it. So the digest is renewed only if no
+        // client has merged into the copy.
         Some(if is_as_left(&found.entity) {
             vouched(change)
         } else {
@@ -425,12 +427,12 @@ impl<'e> Relocation<'e> {
         }
     }
 
-    /// Deletes the copy if the entity changed after it was copied and now stays in the source. The copy is kept if the
-    /// target is a log, or if the copy was changed since.
+    /// Deletes the copy before the job is skipped, if this run inserted the copy, and the source was certainly not
+    /// deleted. The copy is kept if the target is a log, or if the copy was changed since.
     ///
-    /// The copy is also kept if it has replaced an older copy, because its deletion would lose the older copy. Writing
-    /// the older copy back is no solution. It would get a new ETag, and a `restore` that has already read it would take
-    /// it for a newer version.
+    /// The copy is also kept if it has replaced an older copy, because the older copy would be lost. Writing the older
+    /// copy back is no solution: it would get a new ETag. A `restore` that has read the older copy before would take it
+    /// for a newer version.
     ///
     /// Returns `false` if the copy could not be deleted and must be read again.
     async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
@@ -455,9 +457,10 @@ impl<'e> Relocation<'e> {
         Ok(matches!(ended, Commit::Closed | Commit::Committed))
     }
 
-    /// Marks another run's copy as shared before this run deletes the source, relying on that copy. If the other run is
-    /// still active, the mark keeps it from overwriting the copy with a version that it reads later. A log needs no
-    /// mark, because it keeps every version, and its record is deleted after the source.
+    /// If another run wrote the copy, marks the copy as shared before this run relies on it and deletes the source. The
+    /// other run may still be active. If it reads a later version of the source, the mark keeps it from overwriting the
+    /// copy. A log needs no mark, because it keeps every version, and the record of the line is deleted after the
+    /// source.
     fn mark_shared(&self, found: Option<&Row>, version: &ETag) -> Option<Change> {
         if self.progress.is_own_at(version) || self.target.rules().keeps_every_version {
             return None;
@@ -469,8 +472,8 @@ impl<'e> Relocation<'e> {
         ))
     }
 
-    /// Rejects an entity that `restore` could not write back. Other programs may write entities that evenkeel rejects,
-    /// and the source of such an entity must not be deleted.
+    /// Rejects an entity that `restore` could not write back, so that its source is not deleted. Such entities exist,
+    /// because other programs may write what evenkeel rejects.
     fn check_restorable(&self, row: &Row) -> Result<(), Failure> {
         if !self.target.rules().is_restorable {
             return Ok(());
@@ -492,7 +495,8 @@ impl<'e> Relocation<'e> {
     }
 
     /// Whether an earlier delivery or a duplicate of this job may have relocated the entity, and a `restore` or `move`
-    /// may have brought it back. The mark that would show this may be missing because the entity has no room for it.
+    /// may have brought it back. `SOURCE_JOB` would show this, but it may have been omitted, because it does not fit
+    /// into the entity.
     fn may_be_back(&self, row: &Row) -> Result<bool, Failure> {
         let scope = self.source.scope();
         let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
@@ -536,8 +540,8 @@ impl<'e> Relocation<'e> {
         self.target.rules().rejects_others && found.is_some_and(|row| !is_as_left(&row.entity))
     }
 
-    /// Whether the row at the target of a move makes the job fail. If the first delivery only skipped the job because
-    /// of such a row, nobody would learn that the entity was not moved.
+    /// Whether a row at the target of a move makes the job fail. Even if the job could be skipped, the first delivery
+    /// fails, because otherwise nobody would learn that the entity was not moved.
     fn is_rejected(&self, copy: &CopyDecision, found: Option<&Row>) -> bool {
         match copy {
             CopyDecision::Replace(_) => self.is_occupied(found) || self.is_written_on(found),
@@ -561,9 +565,10 @@ impl<'e> Relocation<'e> {
         )
     }
 
-    /// Whether this run wrote the copy itself and got the answer, and none of its own delete requests for that version
-    /// can have been executed. If this run only found the copy, the delivery that wrote it may already have sent the
-    /// delete. A delivery that found this run's copy may also have sent the delete, but it marks the copy as shared.
+    /// Whether the source was certainly not deleted, provided that the copy is not marked as shared. This is so if this
+    /// run wrote the copy and got the answer, and none of its delete requests can have been executed. If this run only
+    /// found the copy, the delivery that wrote it may already have sent the delete. If another delivery found this
+    /// run's copy, it may have sent the delete, too, but it has marked the copy as shared.
     fn source_delete_impossible(&self) -> bool {
         self.progress.held().is_some_and(HeldCopy::is_own)
             // The reconciler is checked too, because a commit may fail after its delete was executed, and `progress`
@@ -592,8 +597,8 @@ impl<'e> Relocation<'e> {
         {
             return Ok(CopyDecision::Skip(reason));
         }
-        // A delete request for another version got no answer, and may have been executed. The present version was
-        // written after that version was read, whatever the clocks show.
+        // A delete request for another version got no answer, and may have been executed. So the present version may be
+        // a new entity, whatever the clocks show.
         if let Progress::Unanswered(unanswered) = &self.progress
             && unanswered.version != row.etag
         {
@@ -628,8 +633,8 @@ impl<'e> Relocation<'e> {
     }
 
     async fn settle(&mut self, seen: &Observation) -> Result<(), Failure> {
-        // If another primary has a unique key of the source, the source fails permanently. The items of a copy that an
-        // earlier delivery wrote are synced nevertheless.
+        // The sync of the source may fail permanently, for example because another primary has a unique key of the
+        // source. The items of a copy that an earlier delivery wrote are synced nevertheless.
         let settled = self.source.settle_from(seen).await;
         self.target.settle().await?;
         settled

@@ -1,8 +1,8 @@
 //! `move`: relocates a primary to another key, partition or table. All items that views derive from it are updated.
 //!
-//! The target row is first written without its items. They are written after the items of the source are deleted,
-//! because a unique key (such as an e-mail address) passes from the source to the target, and both must not claim it at
-//! once.
+//! The target row is first written without its items. A unique key (such as an e-mail address) passes from the source
+//! to the target, and both must not claim it at once. So the items of the source are deleted before the items of the
+//! target are written.
 
 use crate::execute::{Delivery, Failure, Outcome};
 use crate::jobs::RunJob;

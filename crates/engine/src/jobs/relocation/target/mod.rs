@@ -76,21 +76,20 @@ pub(crate) trait EntityStore: Send + Sync {
 pub(crate) trait RelocationTarget: EntityStore {
     fn rules(&self) -> TargetRules;
 
-    /// Whether the target must be read before its first write, because it has items, or because an existing entity may
-    /// forbid the write.
+    /// Returns `true` if the target must be read before its first write. This is so if it has items, or if an existing
+    /// entity may forbid the write.
     fn is_read_first(&self) -> bool {
         false
     }
 
     fn set_copied(&mut self, _source: &Row) {}
 
-    /// Decides from information about versions that only this kind of target records. If the result is `None`, the
-    /// common rules decide.
+    /// Returns a decision that only this kind of target can make. `None` leaves the decision to the common rules.
     fn judge(&self, _source: &Row, _found: Option<&Row>) -> Result<Option<CopyDecision>, Failure> {
         Ok(None)
     }
 
-    /// The content of a source that is copied to this target, encrypted for the target.
+    /// Returns the content of a source row, encrypted for this target.
     async fn content_for(&self, _source: &Scope<'_>, row: &Row) -> Result<CopyContent, Failure> {
         Ok(CopyContent {
             entity: row.entity.clone(),
@@ -98,8 +97,8 @@ pub(crate) trait RelocationTarget: EntityStore {
         })
     }
 
-    /// Takes over an entity with its large values. By default, for targets without items, the entity is returned
-    /// unchanged.
+    /// Makes the large values of an entity ready to be copied to this target. By default, for targets without items,
+    /// the entity is returned unchanged.
     async fn take_in(
         &mut self,
         _from: Option<&ValueOrigin>,
@@ -108,8 +107,8 @@ pub(crate) trait RelocationTarget: EntityStore {
         Ok(entity)
     }
 
-    /// Prepares the write of a copy. If clients may change the copy, a digest of its content is added to its stamp.
-    /// Marks that do not fit are omitted.
+    /// Prepares the write of a copy. If clients may change the copy, its stamp gets a digest of the content. Marks that
+    /// do not fit are omitted.
     fn prepare(&self, change: Change, _found: &Observation) -> Result<Change, Failure> {
         Ok(change)
     }
@@ -141,7 +140,7 @@ pub(crate) trait RelocationTarget: EntityStore {
         let change = Change::Replace(entity, row.etag.clone());
         match self.commit(&found, &change).await? {
             Commit::Closed => Ok(()),
-            // There may be no later delivery that syncs the items of the reopened copy.
+            // Some items of the copy may not be in step. A recheck syncs them, because there may be no later delivery.
             Commit::Committed | Commit::Lost | Commit::Unanswered => {
                 self.queue_whole_recheck().await
             }
@@ -161,11 +160,11 @@ pub(crate) trait RelocationTarget: EntityStore {
 /// Rules of a relocation that depend on the kind of target.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TargetRules {
-    /// `restore` can read the copy. Only such a copy records the time of archiving. A log line does not, because a line
-    /// that is written twice must have the same content both times.
+    /// `restore` can read the copy. Only such a copy records the time of archiving. A log line does not record it,
+    /// because a line that is written twice must have the same content both times.
     pub(crate) is_restorable: bool,
-    /// Every written version stays. So no copy is removed, or marked as shared by two runs. The record of a line is
-    /// deleted after the source.
+    /// The target keeps every version that was written. So no copy is deleted or marked as shared. The record of a line
+    /// is deleted after the source.
     pub(crate) keeps_every_version: bool,
     /// The job fails if another entity is at the target. (In an archive, the newer entity replaces the older one.)
     pub(crate) rejects_others: bool,
@@ -173,15 +172,15 @@ pub(crate) struct TargetRules {
 
 pub(crate) struct CopyContent {
     pub(crate) entity: Entity,
-    /// The data key of the encrypted values, if no value of the entity was encrypted at the target before.
+    /// The data key of the encrypted values, if they are the first ones of the entity at the target.
     pub(crate) first_key: Option<FirstKey>,
 }
 
 /// A stored entity that `restore` can bring back and `erase` can delete.
 #[async_trait]
 pub(crate) trait RestoreSource: EntityStore {
-    /// Whether views or clients may write to the stored entity. Such a write changes its ETag, although it is still a
-    /// copy of the same version.
+    /// Whether views or clients may write to the stored entity. Such a write changes the ETag, but the stored entity is
+    /// still a copy of the same version of the source.
     fn is_written_on(&self) -> bool {
         false
     }

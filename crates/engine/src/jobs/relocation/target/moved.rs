@@ -1,6 +1,6 @@
-//! A row under another key, the target of a `move`. Its large values are written before the row. Its other items are
-//! written after the source is deleted, because a unique key passes from the source to the row and both must not claim
-//! it at once. Properties that claims of other entities set on the row are also written then.
+//! A row under another key, the target of a `move`. Its large values are written before the row. Its other items, and
+//! properties that claims of other entities set on the row, are written after the source is deleted. The reason is that
+//! a unique key passes from the source to the row, and both must not claim it at once.
 
 use async_trait::async_trait;
 
@@ -31,7 +31,7 @@ pub(super) struct MovedRow<'e> {
     pub(super) encryption: Encryption<'e>,
 }
 
-/// A footprint that lists the large values copied before their row; `None` if there are none.
+/// The footprint that lists the large values that were copied before the row was written. `None` if there are none.
 struct ValuesAnnounced(Option<Footprint>);
 
 #[async_trait]
@@ -202,10 +202,10 @@ impl MovedRow<'_> {
         Ok(uploaded.then_some(ValuesAnnounced(Some(announce))))
     }
 
-    /// Ensures that the large values still exist, now that the row points to them and before their source is deleted. A
-    /// pass that observed the primary before the row existed may want to delete the values. If it has already announced
-    /// the deletion, `announce_again` fails, and the values are copied again. Otherwise, `announce_again` changes the
-    /// ETag of the footprint, so that the pass can no longer announce the deletion.
+    /// Ensures that the large values still exist. The row points to them now, and the source is deleted next. A pass
+    /// that observed the primary before the row existed may want to delete the values. If the pass has already
+    /// announced the deletion, `announce_again` fails, and the values are copied again. Otherwise, `announce_again`
+    /// changes the ETag of the footprint, so that the pass can no longer announce the deletion.
     async fn values_last(
         &mut self,
         ValuesAnnounced(mut announced): ValuesAnnounced,

@@ -127,8 +127,8 @@ impl RestoreSource for EntityRow<'_> {
     }
 }
 
-/// Omits marks that do not fit into the row. Fails if the entity does not fit even without these marks, or without
-/// space for `SOURCE_SHARED`, which a redelivery may add.
+/// Omits marks that do not fit into the row. Fails if the entity does not fit even without them. Space for
+/// `SOURCE_SHARED` is reserved, because a redelivery may add this mark.
 pub(super) fn fitted(
     run: &Reconciler<'_>,
     change: Change,
