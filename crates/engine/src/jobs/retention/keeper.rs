@@ -14,9 +14,9 @@ use evenkeel_storage::{Clock, StoreError, Stores, all_tables};
 const DROP: &str = "drop_table";
 /// Partition of the rows that record when each drop was queued.
 const DROPS: &str = "drop";
-/// Waits before the drop of a table is queued again if the table still exists. The new job completes a drop that was
-/// given up half-way. The waits grow, because a drop that always fails leaves a poison message each time. After a wait,
-/// the worker that checks next queues the job.
+/// Waits between two drop jobs for the same table. If the table still exists after the wait, the earlier drop may have
+/// been given up half-way, and the new job completes it. The waits grow, because a drop that always fails leaves a
+/// poison message each time.
 const AGAIN: WaitPolicy = WaitPolicy::doubling(Duration::from_mins(45), Duration::from_hours(24));
 
 pub struct Keeper<'c> {
@@ -55,8 +55,8 @@ impl KeeperError {
 }
 
 impl<'c> Keeper<'c> {
-    /// Drops are sent to the first queue that accepts them. `catalog` must have the recorded generations, because the
-    /// tables of deleted views are known only from these.
+    /// Drops are sent to the first queue that accepts them. `catalog` must have the recorded generations. Only they
+    /// show which tables belong to deleted views.
     pub fn new(
         catalog: &'c Catalog,
         stores: Stores,

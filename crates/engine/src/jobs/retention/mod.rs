@@ -7,9 +7,9 @@
 //!
 //! Dropping a table is one request, however many rows it has; deleting the rows would take one request per hundred. A
 //! table that matches no pattern is never dropped. A table name is never used again, because it contains the date.
-//! Every worker checks the tables, and one of them queues each job (`turns`). Two workers may act at the same time,
-//! because creating an existing table or dropping a missing one changes nothing. Workers check the rules (`[rules]`)
-//! together with the tables.
+//! Every worker checks the tables, and one of them queues each job (`turns`). Two workers that act at the same time
+//! do no harm, because creating an existing table or dropping a missing one changes nothing. Workers check the rules
+//! (`[rules]`) together with the tables.
 
 mod keeper;
 mod plan;

@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use evenkeel_model::catalog::{Followers, Retention, TableRef};
 use evenkeel_model::{AccountName, TableName};
 
-/// Minimum time for which a follower is kept after the end of its period if its table does not exist, even if the
-/// retention is shorter. During this time, a worker with a slow clock may be about to create the table.
+/// If a dated table does not exist, its followers are kept for at least this time after the end of their period, even
+/// if the retention is shorter. A worker with a slow clock may be about to create the table.
 const SURELY_OVER: SignedDuration = SignedDuration::from_hours(1);
 
 pub type ExistingTables = BTreeMap<AccountName, BTreeSet<TableName>>;

@@ -38,9 +38,9 @@ impl FaultPolicy for SlowRequests {
     }
 }
 
-/// Breaks one write, which then ends with `ends`, or never if `ends` is `None`.
+/// Breaks one write. The write then ends with `ends`, or never if `ends` is `None`.
 struct BrokenWrite {
-    /// Number of writes up to and including the broken one.
+    /// Counts down with each write. The write that finds 1 is broken.
     left: AtomicU64,
     ends: Option<FaultDecision>,
 }

@@ -42,7 +42,8 @@ const ID_CHARS: usize = 256;
 /// Age at which a claim expires. Sending cannot take longer, because a request is refused 15 minutes after it was
 /// signed.
 pub(super) const CLAIM: SignedDuration = SignedDuration::from_mins(15);
-/// Maximum difference of two workers' clocks at which neither worker repeats the other's jobs.
+/// Maximum difference between the clocks of two workers. If they differ by more, the worker with the slower clock
+/// repeats the jobs of the other.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +74,8 @@ impl TimedJob<'_> {
         format!("{} {} ", self.kind, self.name)
     }
 
-    /// Whether an id belongs to a turn of this job. The row may be forged, and a message with the id of another job
-    /// would be taken for a duplicate of that job.
+    /// Returns `true` if the id belongs to a turn of this job. A forged row may contain the id of another job. A
+    /// message with that id would be taken for a duplicate of the other job.
     fn has_id(&self, id: &str) -> bool {
         id.starts_with(&self.id_prefix()) && id.chars().count() <= ID_CHARS
     }
@@ -221,8 +222,8 @@ impl<'c> Timetable<'c> {
                 }))
             }
             Err(source) => {
-                // This write makes the claim expire. If it succeeds, the next check sends the job again. If it fails,
-                // the job is sent again when the claim expires by itself.
+                // Makes the claim expire, so that the next check sends the job again. If this write fails, the claim
+                // expires later by itself.
                 let old = now.saturating_sub(CLAIM).unwrap_or(Timestamp::MIN);
                 drop(write(main, &table, Some(claim), &turn.row(&key, Some(old))).await);
                 Err(failed("queueing the job of", job, source))
@@ -291,8 +292,9 @@ fn count(found: Option<&Row>) -> u32 {
     }
 }
 
-/// Returns the turn that is due, if any, given the row of the previous turn. This is a new turn, or the previous one
-/// again if the worker that claimed it may have stopped. An id that does not belong to the job is not sent again.
+/// Returns the turn that is due, if any. `found` has the previous turn. A new turn is due after the wait. Until then,
+/// the previous turn is due again if its claim has expired, because its worker may have stopped. If the id in the row
+/// does not belong to the job, a new turn takes the place of the previous one.
 fn due(job: &TimedJob<'_>, found: Option<&Row>, now: Timestamp) -> Option<JobTurn> {
     let time = |name| match found.and_then(|row| row.entity.get(name)) {
         Some(EdmValue::DateTime(time)) => Some(time.timestamp()),
