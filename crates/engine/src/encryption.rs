@@ -61,7 +61,8 @@ enum EncryptError {
 
 pub(crate) struct EncryptedEntity {
     pub(crate) entity: Entity,
-    /// The data key, if the entity had no encrypted values before this write.
+    /// The data key, if the stored entity has no encrypted values yet. An erasure may still delete this key, until
+    /// `keeps_data_key` has renewed it.
     pub(crate) first: Option<FirstKey>,
 }
 
@@ -112,9 +113,9 @@ impl Encryption<'_> {
         erased.map_err(|error| key_failure(format!("erasing the data key of {home}"), error))
     }
 
-    /// Returns the entity of a `put` with encrypted values, or `None` if it has no encrypted properties. If the table
-    /// encrypts under a condition, values are encrypted only if the result of the write over `stored` meets the
-    /// condition.
+    /// Returns the entity of a `put` with its values encrypted, or `None` if it has no encrypted properties. If the
+    /// table encrypts only under a condition, values are encrypted if the condition holds for the result of the write
+    /// over `stored`.
     pub(crate) async fn encrypted_put(
         &self,
         put: &Put,
@@ -169,8 +170,8 @@ impl Encryption<'_> {
             let kept = stored.filter(|_| put.mode == PutMode::Merge);
             let merged = kept.map(|stored| stored.clone().merged(&put.entity));
             encrypts = when.holds(merged.as_ref().unwrap_or(&put.entity));
-            // The condition for encryption may hold because of this job. Values that were stored in the clear are then
-            // encrypted, too.
+            // If this job makes the condition for encryption hold, values that were stored in the clear are encrypted,
+            // too.
             for (name, value) in kept.into_iter().flat_map(|stored| &stored.properties) {
                 if encrypts
                     && encrypted.contains(name)
@@ -212,8 +213,9 @@ impl Encryption<'_> {
         Err(permanent(format!("comparing {home}"), error))
     }
 
-    /// Renews the data key of an entity whose first encrypted values have just been stored. Returns `false` if the key
-    /// was erased meanwhile. After `true`, an erasure that found the entity absent can no longer delete the key.
+    /// Renews the data key of an entity, after the first encrypted values of the entity have been stored. Returns
+    /// `false` if the key was erased meanwhile. After `true`, an erasure that found the entity absent can no longer
+    /// delete the key, because the key has another version.
     pub(crate) async fn keeps_data_key(
         &self,
         table: &TableRef,
@@ -224,9 +226,8 @@ impl Encryption<'_> {
         kept.map_err(|error| key_failure(format!("renewing the data key of {home}"), error))
     }
 
-    /// The properties of a `put` whose `stored` values are not encrypted by the entity's present data key, because the
-    /// former data key was erased meanwhile. The returned values are encrypted by the present key. `None` if there are
-    /// no such properties.
+    /// Encrypts properties of a `put` again, with the entity's present data key, if their values in `stored` are
+    /// encrypted by a former data key, which was erased meanwhile. `None` if there are no such properties.
     pub(crate) async fn encrypted_again(
         &self,
         put: &Put,
@@ -271,8 +272,8 @@ impl Encryption<'_> {
         Ok(encrypted_by_another_key(&key, &home, stored, encrypted))
     }
 
-    /// The properties of a copy whose `stored` values are encrypted by a data key that was erased meanwhile. The
-    /// returned values are encrypted by `key`. `None` if there are no such properties.
+    /// Returns those properties that are encrypted by `key` in `copy`, but by another data key in `stored`, which was
+    /// erased meanwhile. `None` if there are none.
     pub(crate) fn encrypted_otherwise(
         &self,
         table: &TableRef,
@@ -300,9 +301,10 @@ impl Encryption<'_> {
         )
     }
 
-    /// Adds keyed hashes to an entity, and encrypts those encrypted properties that `encrypts` selects. `None` if the
-    /// entity has no encrypted properties. A value that is already encrypted stays as it is, but it must be possible to
-    /// decrypt it. `in_use` is `false` if the stored entity has no encrypted values, and thus most likely no data key.
+    /// Adds keyed hashes to an entity, and encrypts an encrypted property if `encrypts` returns `true` for its name.
+    /// `None` if the entity has no encrypted properties. A value that is already encrypted stays as it is, but
+    /// decrypting it must succeed. `in_use` is `false` if the stored entity has no encrypted values. Most likely, it
+    /// then has no data key either, and one is created.
     async fn with_encrypted(
         &self,
         table: &TableRef,
@@ -537,7 +539,8 @@ fn is_stored_encrypted(value: &EdmValue) -> bool {
     is_encrypted(value) || Pointer::of(value).is_some()
 }
 
-/// The properties of an entity whose `stored` values were encrypted by another key; `None` if there are none.
+/// Reduces `encrypted` to the properties that are encrypted by another key than `key` in `stored`. `None` if none is
+/// left.
 fn encrypted_by_another_key(
     key: &DataKey,
     home: &Primary,
@@ -555,8 +558,8 @@ fn encrypted_by_another_key(
     (!encrypted.properties.is_empty()).then_some(encrypted)
 }
 
-/// Whether a stored value was encrypted by this key. `anew` is the value as this key encrypts it. A text must be
-/// decryptable; a value in a blob must have the hash of `anew`.
+/// Whether `key` has encrypted the stored value. If the value is a text, `key` must be able to decrypt it. If the value
+/// is in a blob, it must have the hash of `anew`, which is the same value as `key` encrypts it.
 fn is_encrypted_by(
     key: &DataKey,
     home: &Primary,

@@ -96,7 +96,7 @@ impl Engine {
         &self.0
     }
 
-    /// Makes each walk over a table stop after about this time, so that it can report its progress.
+    /// Makes each walk over a table return after about this time, so that the caller can report progress.
     #[must_use]
     pub fn in_parts_of(mut self, part: Duration) -> Self {
         self.0.part = part;
@@ -135,8 +135,8 @@ impl Engine {
         subject::primary_of(self.catalog(), job)
     }
 
-    /// The primary that a job is about. If its table is the target of an archive, the primary from which it was
-    /// archived follows, and so on.
+    /// The primary that a job is about. If its table is the target of an archive, the primary with the same key in the
+    /// source table of the archive follows, and so on.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
         subject::forms_of(self.catalog(), job)
     }
@@ -169,8 +169,8 @@ impl Engine {
         backfill::backfill(&self.0, backfill, delivery).await
     }
 
-    /// Must be called once a backfill has covered its table. Subtracts the repaired items from the results of earlier
-    /// audits.
+    /// Must be called when a backfill has covered its whole table. Subtracts the repaired items from the results of
+    /// earlier audits.
     pub async fn backfilled(
         &self,
         backfill: &Backfill,
@@ -220,7 +220,8 @@ impl Engine {
         sweep::would_sweep(&self.0.env, sweep, from).await
     }
 
-    /// Reasons why no row may satisfy the condition of a sweep, found in the first page of its range.
+    /// Probable mistakes in the condition of a sweep, such as a property that no entity has. They are found in the
+    /// first page of the sweep's range.
     pub async fn sweep_unmet(&self, sweep: &Sweep) -> Result<Vec<String>, Failure> {
         sweep::sweep_unmet(&self.0.env, sweep).await
     }

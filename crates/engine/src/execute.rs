@@ -17,15 +17,17 @@ pub trait Execute: Send + Sync {
     /// point is safe: it leaves the same state as a crash.
     async fn execute(&self, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure>;
 
-    /// Queues rechecks of the job's primaries before its message is moved to the poison queue. If the message is sent
-    /// again from there, its new run does not know the requests of earlier deliveries. May be called repeatedly.
+    /// Queues rechecks of the job's primaries before its message is moved to the poison queue. Requests of earlier
+    /// deliveries may still arrive after that. If the message is sent again from the poison queue, its new run does not
+    /// know of these requests. May be called repeatedly.
     async fn give_up(&self, work: &Work, delivery: &Delivery) -> Result<(), Failure>;
 }
 
-/// Encrypts values in the body of a poison message that people must not read.
+/// Encrypts confidential values in the bodies of poison messages, because people read these messages.
 #[async_trait]
 pub trait EncryptBodies: Send + Sync {
-    /// Returns the body with encrypted values of encrypted properties, or `None` if the body has no such values.
+    /// Encrypts the plain values of encrypted properties, and returns the new body. `None` if the body has no such
+    /// values.
     async fn encrypt_body(&self, body: &str) -> Result<Option<String>, Failure>;
 }
 
@@ -42,9 +44,9 @@ pub struct Delivery {
     /// Number of times that the message was received, including this time.
     pub dequeue_count: u32,
     pub account: AccountName,
-    /// The queue for carries. It is the job queue (shard) from which the message was received, or to which the
-    /// message's recheck queue belongs. If that job queue accepts no carries, it is `recheck_queue`, to which only
-    /// workers write.
+    /// The queue for carries. If the message was received from a job queue (shard), it is this queue. If the message
+    /// was received from a recheck queue, it is the first shard of the job queue. If the job queue does not accept
+    /// carries of all tables, it is `recheck_queue` in both cases, because only workers write to that queue.
     pub carry_queue: QueueName,
     /// The queue for syncs of other primaries, chosen in the same way as `carry_queue`.
     pub sync_queue: QueueName,
@@ -60,7 +62,7 @@ pub enum Outcome {
     /// relocation may leave a copy at its target.
     Skipped {
         reason: String,
-        /// Changes to derived items. They are brought in step even if the job is skipped.
+        /// Changes to derived items. A skipped job brings them in step, too.
         summary: Summary,
     },
     /// A part of the job is done. A later delivery of the same message does the rest.

@@ -26,8 +26,8 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     }
     let class = match error.class {
         // If a declared table or container is missing, every job fails alike, and the backlog must not be moved to the
-        // poison queue. Work waits until the table or container is created again. Two kinds are exceptions: `dated`
-        // decides about tables by date, which are dropped when their time is over, and a missing index is permanent,
+        // poison queue. So work waits until the table or container is created again. There are two exceptions. Tables
+        // by date are dropped when their time is over, so `dated` decides about them. A missing index is permanent,
         // because its owner creates it.
         ErrorClass::NotFound(Missing::Container)
             if error.subject.resource.service() != Service::Search && !is_staging(&error) =>
@@ -43,9 +43,9 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
         ErrorClass::Throttled { retry_after } | ErrorClass::Transient { retry_after } => {
             FailureClass::Transient { retry_after }
         }
-        // If credentials are refused, for example after a key was rotated, every job fails alike, and the backlog must
-        // not be moved to the poison queue. If a race was lost where the caller expected none, the next run reads the
-        // present state.
+        // These classes have different reasons to be transient. If credentials are refused, for example after a key was
+        // rotated, every job fails alike, and the backlog must not be moved to the poison queue. If a request lost a
+        // race that its caller did not expect, the next run reads the present state.
         ErrorClass::Refused
         | ErrorClass::Ambiguous
         | ErrorClass::Unauthorised

@@ -34,10 +34,9 @@ pub enum MemoryShare {
     Bodies,
     /// Blocks of large values, and files of archived tables.
     Values,
-    /// Lists in blobs, from their read to the end of their write, and archived documents while they are read. A job
-    /// takes memory for a list after it has announced its changes and has taken the turn (a lock of this process) of
-    /// the list's document. While the job holds this memory, it waits only for the store, neither for a turn nor for
-    /// memory.
+    /// Lists in blobs, from their read to the end of their write, and archived documents while they are read. Before a
+    /// job takes memory for a list, it has announced its changes and has taken the turn of the list's document (a lock
+    /// of this process). While it holds the memory, it waits only for the store, neither for a turn nor for memory.
     Documents,
 }
 

@@ -64,8 +64,8 @@ pub(crate) struct Env {
     pub(crate) row_sizes: RowSizes,
     pub(crate) rechecks: RecheckQueues,
     pub(crate) secret: Arc<SigningSecret>,
-    /// Used to check whether the catalog is still the recorded one, before the close of a pass that changed items, and
-    /// by commands before each part of a walk. If unset, the catalog counts as the recorded one.
+    /// Checks that the catalog is still the recorded one. A pass that changed items uses this check before its close,
+    /// and commands use it before each part of a walk. If unset, the catalog counts as the recorded one.
     pub(crate) recorded: OnceLock<Arc<dyn CatalogHold>>,
 }
 
@@ -229,8 +229,9 @@ impl Env {
         taint_for(self.recheck_after)
     }
 
-    /// How long after its announcement a pass may write to a sink. Another pass that finds the announcement open queues
-    /// a recheck, due `recheck_after` later. By then, no write of this pass may be under way.
+    /// After its announcement, a pass may write to a sink for this long. If another pass finds the announcement open,
+    /// it queues a recheck, which is due `recheck_after` later. When the recheck is due, no write of the first pass may
+    /// be under way.
     pub(crate) fn may_write_for(&self) -> Duration {
         self.recheck_after.saturating_sub(LATE_REQUEST)
     }

@@ -19,8 +19,8 @@ pub struct Recheck {
     pub items: Vec<ItemAddress>,
     /// Number of consecutive rechecks that led to this one.
     pub chained: u32,
-    /// Digest of the taken keys for which the job that queued this recheck fails. A recheck that finds the same taken
-    /// keys does not fail a second time.
+    /// If the job that queued this recheck fails because of taken keys: their digest. A recheck that finds the same
+    /// taken keys does not fail, because the poison message of the job already reports them.
     pub taken_keys: Option<String>,
 }
 

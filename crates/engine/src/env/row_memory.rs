@@ -27,9 +27,9 @@ const CONCURRENT_UNKNOWN: u64 = 128;
 /// Maximum number of tables whose sizes are kept. There must be a limit, because new tables by date are created for
 /// ever. At the limit, all sizes are forgotten and learned anew.
 const CAPACITY: usize = 1_024;
-/// Part of the difference by which a row that is larger than expected raises the expected size.
+/// If a row is larger than expected, the expected size rises by this part of the difference.
 const RISES_BY: f64 = 0.5;
-/// Part of the difference by which a row that is smaller than expected lowers the expected size.
+/// If a row is smaller than expected, the expected size falls by this part of the difference.
 const FALLS_BY: f64 = 1.0 / 64.0;
 
 #[derive(Debug, Default)]
@@ -127,8 +127,8 @@ impl RowMemory {
         match (needed(bytes as u64), &mut grant) {
             (Some(needed), Some(taken)) if taken.bytes() >= needed => taken.shrink(needed),
             (needed, _) => {
-                // The part is returned before a larger one is requested. Two runs that each kept a part could wait for
-                // each other.
+                // The grant is returned before a larger one is requested, because two runs that each kept a grant could
+                // wait for each other.
                 drop(grant.take());
                 grant = take(needed).await;
             }

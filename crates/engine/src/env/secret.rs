@@ -32,7 +32,7 @@ impl Secret {
 #[derive(Default)]
 pub struct SigningSecret {
     pub(crate) read: OnceCell<Secret>,
-    /// Monotonic time in milliseconds. Until then, no run tries to read the secret for a footprint.
+    /// Until this time (monotonic, in milliseconds), no run tries to read the secret for a footprint.
     not_before: AtomicU64,
 }
 

@@ -109,8 +109,9 @@ async fn cursor_signature(
     })
 }
 
-/// The delivery with the digest of the job as stamps contain it. If the catalog has encrypted properties, the digest is
-/// keyed. A plain digest would let anybody who can read a stamp check guesses of the job's encrypted values.
+/// Returns the delivery with the digest of the job in the form that stamps contain. If the catalog has encrypted
+/// properties, this digest is keyed. With a plain digest, anybody who can read a stamp could check guesses of the job's
+/// encrypted values.
 pub(crate) async fn keyed<'d>(
     env: &Env,
     delivery: &'d Delivery,

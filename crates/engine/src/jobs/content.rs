@@ -1,9 +1,9 @@
 //! The digest of the content that a job wrote. The job's stamp contains it. This module is pure: it makes no requests
 //! and reads no clock.
 //!
-//! A stamp stays when a client merges properties into the entity. The digest shows whether the content is still what
-//! the job wrote. If so, a `delete` job that was enqueued after the writing job applies to this content, even if the
-//! content was written late. Otherwise, the content may be newer than the `delete` job.
+//! When a client merges properties into the entity, the stamp of the job stays. Its digest then shows that the content
+//! is no longer what the job wrote. A `delete` job that was enqueued after the writing job deletes the content that the
+//! writing job wrote, even if it was written late. Any other content may be newer than the `delete` job.
 
 use std::collections::BTreeMap;
 

@@ -22,8 +22,8 @@ use evenkeel_model::catalog::{Retention, TableRef};
 use evenkeel_model::job::{Effect, JobSubject};
 use evenkeel_storage::{ErrorClass, Missing, Query, Resource};
 
-/// The tables that a job or recheck concerns. Neither the source nor the target of an archive is dated, and
-/// `drop_table` handles missing tables itself.
+/// The tables that a job or recheck concerns. Empty for an `archive` or a `restore`, because neither the source nor the
+/// target of an archive is dated. Empty for `drop_table`, because it handles missing tables itself.
 fn subjects(work: &Work) -> Vec<&TableName> {
     match work {
         Work::Recheck(recheck) => vec![&recheck.primary.table],
@@ -40,8 +40,8 @@ fn subjects(work: &Work) -> Vec<&TableName> {
     }
 }
 
-/// Whether the work writes to the table. If so, its writes would be lost without the table; otherwise nothing is left
-/// to sync.
+/// Returns `true` if the work writes to the table: without the table, its write is lost. Any other work has nothing
+/// left to sync without the table.
 fn is_lost(work: &Work) -> bool {
     matches!(work, Work::Job(job) if job.effect() == Effect::Writes)
 }
@@ -106,7 +106,7 @@ impl<'e> MissingTable<'e> {
 
 /// Decides the outcome of a failure, if a missing dated table or a missing follower of a dated table has caused it.
 pub(crate) async fn judge(env: &Env, work: &Work, failure: Failure) -> Result<Outcome, Failure> {
-    // Work that fails for these reasons is retried in any case.
+    // Work that failed transiently, or with an outdated catalog, is retried in any case.
     if matches!(
         failure.class,
         FailureClass::Transient { .. } | FailureClass::OutdatedCatalog

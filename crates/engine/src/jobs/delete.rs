@@ -1,8 +1,11 @@
 //! `delete`: deletes a primary, if it exists, and its derived items.
 //!
-//! The job deletes an entity only once. It does not delete a primary that may have been created after the job was
-//! enqueued, or after a delete request of this run that got no answer. If the job names a property that grows with
-//! every change (`newer_by`), the values of this property decide instead of clocks, unless they are equal.
+//! The job must not delete a second entity with the same key, even if it is delivered twice. So it skips a primary that
+//! may have been created after the job was enqueued. It also skips a primary that may have been created after a delete
+//! request of this run got no answer.
+//!
+//! The job may name a property that grows with every change (`newer_by`). The values of this property then decide
+//! instead of the clocks. If they are equal or one of them is missing, the clocks decide.
 
 use std::cmp::Ordering;
 
@@ -126,13 +129,12 @@ fn unmet(
     }
     match age {
         Age::Older => return Ok(Some("newer_by: the stored entity is newer".to_owned())),
-        // The deletion is newer than the stored entity, even if the entity was written after the job was sent or after
-        // a request got no answer.
+        // The values of `newer_by` alone decide. Neither the clocks nor an unanswered request matter.
         Age::Newer => return Ok(None),
         Age::Undecided => {}
     }
-    // A delete request for another version got no answer, and may have been executed. The present version was written
-    // after that version was read, whatever the clocks show.
+    // `unanswered` is the version that an unanswered request of this run may have deleted. If the present version is
+    // another one, it was written after this run read `unanswered`, whatever the clocks show.
     if unanswered.is_some_and(|unanswered| *unanswered != row.etag) {
         return Ok(Some(
             "a delete request got no answer, and the entity was written after it, so it may be another entity. Send a new job to delete it"

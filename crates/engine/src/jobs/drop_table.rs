@@ -4,13 +4,13 @@
 //! ```text
 //!   write the rows to files        if archive_to is set
 //!   drop the tables of its views   one by one
-//!   drop its footprints            when none of the items that they list is left
+//!   drop its footprints            when the items that they list are dropped
 //!   delete its audit results
 //!   drop the table itself          last: as long as the table exists, workers queue this job again
 //! ```
 //!
 //! Each step may be repeated, and skips what is already deleted. So if a run stops anywhere, another run can complete
-//! it.
+//! the job.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, json};
@@ -39,11 +39,12 @@ struct RetentionNotOver {
     enqueued: Timestamp,
 }
 
-/// Whether a table may be dropped, by the time at which the queue service accepted the job. No worker's clock is used.
+/// Whether the retention of a table was over when the queue service accepted the job. No worker's clock is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DropDecision {
     Expired,
-    /// The retention is almost over. The sender's clock is somewhat ahead, and the sender will queue another job.
+    /// The job was sent shortly before the end of the retention, because the sender's clock is ahead. The sender will
+    /// queue another job.
     AlmostExpired,
     KeptUntil(Timestamp),
 }
@@ -117,8 +118,8 @@ impl RunJob for DropTable {
                         summary: Summary::default(),
                     });
                 }
-                // The followers of the table may still exist, so they are dropped. The table itself is not dropped: if
-                // it has been created since, it has rows that no run has archived.
+                // The table does not exist, but its followers may, so they are dropped. The table itself is not
+                // dropped, because somebody may have created it again since, and no run has archived its new rows.
                 ArchiveProgress::NoTable => archived = false,
                 ArchiveProgress::ClaimedByOther => {
                     return Ok(skipped(format!(

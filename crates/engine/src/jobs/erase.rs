@@ -4,15 +4,15 @@
 //!   the primary and its items     like a `delete` job, but it reads every item that the footprint lists
 //!   its copies in archives        rows and documents, with their items and values; also copies in archives of an archived table
 //!   the primary again             a `restore` may have brought it back meanwhile
-//!   its data key                  if its table has encrypted properties: their values in logs and backups can then no longer be decrypted
+//!   its data key                  if its table has encrypted properties; nobody can decrypt their values in logs and backups after that
 //! ```
 //!
 //! The data key is deleted at the version that it had before the primary was first read, because a key that is created
 //! or renewed later belongs to a new entity.
 //!
 //! Each step may be repeated, because a redelivery finds what is left. An entity that was written after the job was
-//! sent is kept with everything that belongs to it, including the data key. The worker discards poison messages about
-//! the entity.
+//! sent is kept, with everything that belongs to it, including the data key. This job does not discard poison messages
+//! about the entity; the worker does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,10 +40,10 @@ pub struct Erasure {
     /// Archives that are logs. Their lines stay. Encrypted values in them can no longer be decrypted, and everything
     /// else is unchanged.
     pub logs: BTreeSet<ViewName>,
-    /// Large values that stay until a recheck deletes them, by the primary to which they belong. They stay because a
-    /// request of an earlier, interrupted job may still bring back a row that points to them.
+    /// Large values that are still stored, by their primary. A recheck will delete them. Until then, a request of an
+    /// earlier, interrupted job may still bring back a row that points to them.
     pub left: BTreeMap<Primary, ValuesLeft>,
-    /// Time until which footprints and rechecks contain the key of the entity, and keys that views made of its values.
+    /// Until this time, footprints and rechecks contain the key of the entity, and keys that views made of its values.
     pub rechecks_until: Option<Timestamp>,
     pub skipped: Option<String>,
     pub summary: Summary,
@@ -96,7 +96,7 @@ impl RunJob for EraseJob {
         for (of, ValuesLeft { until, values }) in &left {
             tracing::warn!(
                 entity = %self.primary, %of, %until, values,
-                "kept large values of {of} until {until}: an earlier job was interrupted; a recheck deletes them then"
+                "kept large values of {of}: an earlier job was interrupted; a recheck deletes the values by {until}"
             );
         }
         for archive in &logs {
@@ -187,7 +187,8 @@ pub(crate) async fn erase(
     Ok(())
 }
 
-/// Time until which rechecks contain the keys of what was erased from these tables.
+/// Time until which rechecks contain keys of the erased entity and of its items, if it was erased from `tables`.
+/// `until` is the time until which large values stay.
 fn rechecks_until(
     env: &Env,
     tables: &BTreeSet<TableRef>,

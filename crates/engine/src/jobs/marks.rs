@@ -1,13 +1,13 @@
 //! Marks: properties (`ek_job`, `ek_source_…`) by which jobs recognize what they or other jobs have written.
 //!
 //! Marks count towards the limits of a row. They must not make a legal entity illegal, so marks that do not fit are
-//! omitted. The protocol works without these marks:
+//! omitted. The protocol also works if these marks are missing:
 //!
 //! | mark | shows | if it is missing |
 //! | --- | --- | --- |
-//! | `ek_source_copied`, `ek_source_etag` of a restored entity | which version was restored | an entity that a client has changed since is not overwritten |
+//! | `ek_source_copied`, `ek_source_etag` of a restored entity | which version was restored | the entity is not overwritten if a client has changed it since it was restored |
 //! | `ek_job` of a restored entity | this job has restored the entity already | the entity counts as restored if its content equals the archived content |
-//! | `ek_source_job` | which job archived or moved the entity before | a redelivered job skips an entity that was written after the job was enqueued |
+//! | `ek_source_job` | which job archived or moved the entity before | a redelivered job skips the entity if it was written after the job was enqueued |
 
 use crate::protocol::change::Change;
 use evenkeel_model::Entity;
@@ -30,7 +30,8 @@ pub(crate) fn fitted(mut change: Change, marks: &[&str], fits: impl Fn(&Change) 
     change
 }
 
-/// Whether this mark may have been omitted: the entity lacks it, and a mark of maximum length does not fit.
+/// Returns `true` if the entity lacks this mark and has no room for it at maximum length, so that the mark may have
+/// been omitted.
 pub(crate) fn may_lack(mark: &str, entity: &Entity, fits: impl Fn(&Change) -> bool) -> bool {
     entity.get(mark).is_none()
         && !fits(&Change::Insert(

@@ -112,9 +112,9 @@ async fn bring_to_an_end(
 async fn run(cx: &JobContext, work: &Work, delivery: &Delivery) -> Result<Outcome, Failure> {
     let job = match work {
         Work::Recheck(recheck) => {
-            // If this run queues another recheck, `chained` makes its delay longer. Without longer delays, many
-            // simultaneous rechecks on a slow store would make each other lose races, and each would queue another
-            // recheck forever.
+            // If this run queues another recheck, `chained` makes the delay of that recheck longer. With equal delays,
+            // many simultaneous rechecks on a slow store would make each other lose races, and each would queue another
+            // recheck, forever.
             let options = PassOptions {
                 met: recheck.items.iter().cloned().collect(),
                 chained: recheck.chained.saturating_add(1),
@@ -144,9 +144,9 @@ async fn run_job(cx: &JobContext, job: &Job, delivery: &Delivery) -> Result<Outc
     evenkeel_model::each_operation!(job, job => Box::pin(job.run(cx, delivery)).await)
 }
 
-/// Queues rechecks of the primaries of a job that is given up, or whose redelivery ends without a write. Requests of an
-/// earlier delivery may still arrive after the last run of the job. A recheck is due when they can no longer arrive,
-/// and then syncs the items.
+/// Queues rechecks of the job's primaries if the job is given up, or if a redelivery ends and may have written nothing.
+/// Requests of an earlier delivery may still arrive after that. Once they can no longer arrive, the rechecks are due
+/// and sync the items.
 async fn queue_rechecks_of(
     cx: &JobContext,
     job: &Job,

@@ -26,9 +26,10 @@ impl RunJob for Put {
         let mut staging = Staging::new(cx, self)?;
         let outcome = write(cx, self, &mut staging, delivery).await?;
         staging.remove().await?;
-        // The run of an earlier delivery may still be active. If another writer has replaced the entity, that run
-        // writes it again, and may crash before it syncs the items. No delivery would follow, because the message is
-        // deleted after this run. If this run has changed nothing, `execute` queues the recheck.
+        // The run of an earlier delivery may still be active. If another writer has replaced the entity meanwhile, the
+        // earlier run writes it again, and may crash before it syncs the items. No delivery follows, because the
+        // message is deleted after the present run. So a recheck is queued. If the present run has changed nothing,
+        // `execute` queues the recheck.
         if delivery.dequeue_count > 1
             && matches!(&outcome, Outcome::Done(summary) if summary.has_changed_its_own())
         {
@@ -65,7 +66,7 @@ async fn write(
                 .row()
                 .is_some_and(|row| delivery.stamp.is_on(&row.entity))
         {
-            // Another writer has changed the entity since, and that change must stay.
+            // After this job wrote the entity, another writer has changed or deleted it. That change must stay.
             reconciler.settle_from(&seen).await?;
             return Ok(Outcome::Done(reconciler.take_summary()));
         }
@@ -148,8 +149,8 @@ async fn decided(
             .await?
             .ok_or(PutEnd::AlreadyWritten));
     }
-    // Conditions that do not need the staged blob are checked before the blob is read. If an earlier delivery has
-    // skipped the job, it has already deleted the blob.
+    // Conditions that do not need the staged blob are checked before the blob is read, because the blob may be gone: an
+    // earlier delivery that skipped the job has deleted it.
     if let Ok(Some(reason)) = unmet(staging.as_sent(), stored) {
         return Ok(Err(PutEnd::Skip(reason)));
     }
@@ -165,8 +166,8 @@ async fn decided(
     Ok(decide(&put, stored, &delivery.stamp))
 }
 
-/// Returns a reason to skip a redelivered job whose staged blob is gone, if a later job has written the entity. An
-/// earlier delivery must then have completed the redelivered job.
+/// Returns the reason to skip a job whose staged blob is gone. The job is skipped if it is redelivered and a later job
+/// has written the entity, because then an earlier delivery has completed the job.
 fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     let later = stored
         .and_then(|row| Stamp::of(&row.entity))
@@ -175,8 +176,8 @@ fn overtaken(stored: Option<&Row>, delivery: &Delivery) -> Option<String> {
     taken.then(|| "the staged blob is gone, and a later job has written the entity since, so an earlier delivery has completed this job".to_owned())
 }
 
-/// Supplies the large values again, in case some of them are missing. This job has written the primary, but may have
-/// crashed before it synced all items.
+/// Supplies the large values to the sync again. This job has written the primary, but may have crashed before it synced
+/// all items, so some of the values may be missing.
 async fn upload_again(
     reconciler: &mut Reconciler<'_>,
     seen: &Observation,

@@ -11,12 +11,13 @@
 //! If an `archive` and a `restore` of the same entity overlap, one of the two deletions fails, so the entity is never
 //! missing from both places.
 //!
-//! Properties that views of other tables set are not restored, because outdated ones are not removed from an archived
-//! row. Properties that come from claims are read again once the entity is restored. For the other properties, the
-//! primaries that set them are synced thoroughly, and set those that still apply.
+//! Views of other tables may have set properties on the archived row. These properties are not restored, because they
+//! may be outdated: nothing removes outdated ones from an archived row. Properties that come from claims are read again
+//! once the entity is restored. For the other properties, the job queues thorough syncs of the primaries that set them.
+//! These syncs set the properties that still apply.
 //!
-//! If the job's stamp does not fit into the entity, the content of the entity shows that this job has restored it
-//! ([`crate::jobs::marks`]).
+//! The job's stamp on an entity shows that this job has restored it. If the stamp does not fit into the entity, its
+//! content shows this ([`crate::jobs::marks`]).
 //!
 //! If another primary has taken a unique key of the entity meanwhile, the entity is restored nevertheless and leaves
 //! the archive. The job then fails and reports the missing key.
@@ -160,8 +161,8 @@ impl RunJob for RestoreJob {
             let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
                 Ok(false) => continue,
                 Ok(true) => None,
-                // Another primary has a unique key of the entity. If the source was written nevertheless, the archived
-                // row is still deleted.
+                // Another primary has a unique key of the entity. The source may have been written all the same. In
+                // this case, the archived row is still deleted, and the job fails afterwards.
                 Err(failure) if failure.class == FailureClass::Permanent => {
                     let seen = source.observe().await?;
                     if !seen
@@ -178,7 +179,8 @@ impl RunJob for RestoreJob {
             if change.is_some() {
                 restored = Some(row.etag.clone());
             }
-            // The syncs are queued before the row that names the owners is deleted.
+            // The archived row names the primaries that set properties on the entity (`owners`). Their syncs are queued
+            // before the row is deleted.
             queue_syncs(&cx.env, &owners, ItemReads::All, delivery).await?;
             match kept
                 .commit(&found, &Change::Delete(self.key.clone(), row.etag.clone()))
@@ -206,12 +208,13 @@ enum SourceChange {
     Due(Change),
     /// This run has already written the source from this version of the archived row.
     Made,
-    /// An entity exists that this job has not restored, or that a client has changed since.
+    /// The source exists, and either this job has not restored it, or a client has changed it since this job restored
+    /// it.
     Barred,
 }
 
-/// Whether this job has restored the `stored` entity. Normally, the job's stamp on `stored` shows this. If a stamp does
-/// not fit into `stored`, its content must equal that of `entity`, the entity to restore.
+/// Whether this job has restored the `stored` entity. Normally, `stored` has the job's stamp. If the stamp does not fit
+/// into `stored`, the content of `stored` must equal the content of `entity`, the entity to restore.
 fn is_back(scope: &Scope<'_>, stored: &Entity, entity: &Entity) -> bool {
     let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
     let is_stamped = Stamp::of(entity).is_some_and(|stamp| stamp.is_on(stored));
@@ -235,9 +238,9 @@ fn source_change(
     if restored == Some(&archived.etag) {
         return SourceChange::Made;
     }
-    // An earlier attempt has restored the source. If the archived row adds nothing to the source, the source is written
-    // again unchanged, to give it another ETag. An archive job that has just written the archived row may be about to
-    // delete the source. The new ETag makes this deletion fail, so that the archive job reads again.
+    // An earlier attempt has restored the source. An archive job may have written the archived row since, and may be
+    // about to delete the source. If the archived row adds nothing to the source, the source is written again
+    // unchanged, so that its ETag changes. The deletion by the archive job then fails, and the archive job reads again.
     let adds_nothing = descends(stored, archived, entity)
         || is_same_version(stored, archived) && is_proved(&archived.entity);
     if adds_nothing {
@@ -252,8 +255,8 @@ fn source_change(
     )))
 }
 
-/// Whether a source that this job has restored already has all content of the archived row. Either the source was
-/// restored from this version of the row, or the row is a copy of the restored source.
+/// Whether the source, which this job has restored, already has all content of the archived row. It has if it was
+/// restored from this version of the archived row, or if the archived row is a copy of the restored source.
 fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
     let by_this_job = |by: &Stamp| Stamp::of(entity).is_some_and(|own| own.is_same_job(by));
     let copied_from_it =
@@ -261,8 +264,9 @@ fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
     source.entity.text(SOURCE_ETAG) == Some(archived.etag.as_str()) || copied_from_it()
 }
 
-/// Whether the source was restored from the same version of the entity that the archived row is a copy of. The ETag of
-/// the archived row may differ, because views and clients may have written to the row since.
+/// Whether the archived row is a copy of the same version of the entity as the earlier archived row, from which the
+/// source was restored. The ETag of the archived row cannot show this, because views and clients may have written to
+/// the row since.
 fn is_same_version(source: &Row, archived: &Row) -> bool {
     archived
         .entity

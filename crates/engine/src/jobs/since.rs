@@ -35,9 +35,9 @@ use evenkeel_storage::ClockSkew;
 
 /// Precision of the times that queue services report. A write in the same second as the enqueueing counts as earlier.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
-/// Largest difference between a table's and a queue's clock at which the first delivery still acts on an entity that
-/// was written just before the job was sent. Clocks of one region agree within fractions of a second, so ten seconds
-/// suffice.
+/// Largest difference between a table's clock and a queue's clock that the first delivery tolerates: up to this
+/// difference, it acts on an entity that was written just before the job was sent. Clocks of one region agree within
+/// fractions of a second, so ten seconds suffice.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
 
 /// Uncertainty of the clock difference above which a redelivery waits for a more precise difference. One answer of each
@@ -46,11 +46,11 @@ const KNOWN_WELL: SignedDuration = SignedDuration::from_millis(500);
 /// Delivery count from which a job no longer waits for a more precise clock difference. If the difference is still
 /// imprecise, the services answer too slowly to measure it.
 const LEARNING: u32 = 5;
-/// Delay before a job that waits for a more precise clock difference is retried. Answers to other requests of the
-/// worker make the difference more precise meanwhile.
+/// Delay before the retry of a job that waits for a more precise clock difference. Meanwhile, answers to other requests
+/// of the worker make the difference more precise.
 const LEARNS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Largest error of a worker's clock. The service refuses requests that are signed with a clock further off.
+/// Largest error of a worker's clock. The service refuses requests that are signed with a time further off.
 const WORKER_OFF: SignedDuration = SignedDuration::from_mins(15);
 
 /// A row, and by how much the clock of the job's queue service is ahead of the clock of the row's table service.
@@ -78,17 +78,17 @@ pub(crate) fn may_be_since(
         .is_ok_and(|written| written >= enqueued)
 }
 
-/// Whether the entity was written after the job was enqueued, and not by an older job. In that case, an earlier message
-/// or delivery of this job may have removed the previous entity. Fails transiently if the clock difference is not yet
-/// precise enough to decide.
+/// Returns `true` if the entity was written after the job was enqueued, and not by an older job. An earlier message or
+/// delivery of this job may then have removed the previous entity, and the job must not remove a second one. Fails
+/// transiently if the clock difference is not yet precise enough to decide.
 pub(crate) fn is_written_since(
     DatedRow { row, skew }: DatedRow<'_>,
     delivery: &Delivery,
 ) -> Result<bool, Failure> {
     let enqueued = delivery.stamp.enqueued;
-    // Queues do not keep the order of messages, so an older `put` may have written the entity late. This job then
-    // applies to that entity. If a client has changed the entity since, the stamp of the `put` is still there, but its
-    // digest no longer matches the content.
+    // Queues do not keep the order of messages, so an older `put` may have written the entity after this job was
+    // enqueued. This job then applies to that entity. If a client has changed the entity after the `put`, the stamp of
+    // the `put` is still there, but its digest no longer matches the content.
     let by = Stamp::of(&row.entity);
     let is_as_left = || row.timestamp.is_none() || is_as_left(&row.entity);
     let by_an_older_job = by
@@ -206,7 +206,7 @@ mod tests {
             assert!(!is_since("2026-11-20T14:00:00Z", None, deliveries));
             assert!(
                 !is_since("2026-11-20T15:00:00.9Z", None, deliveries),
-                "in the second of the enqueueing"
+                "written in the second in which the job was enqueued"
             );
         }
     }

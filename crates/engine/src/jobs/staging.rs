@@ -37,7 +37,8 @@ pub(crate) struct Staging<'e> {
     container: ContainerName,
     put: &'e Put,
     entity: Option<Put>,
-    /// The data key of the last encryption, if the entity had no encrypted values before.
+    /// The data key of the last encryption, if the stored entity has no encrypted values yet. `keeps_data_key` checks
+    /// that no erasure has deleted it.
     first: Option<FirstKey>,
     values: Option<BTreeMap<String, (Staged, String)>>,
     versions: BTreeMap<BlobName, ETag>,
@@ -200,7 +201,8 @@ impl<'e> Staging<'e> {
         }))
     }
 
-    /// Whether the data key of the last encryption still exists after the entity was written.
+    /// Checks, after the entity was written, whether the data key of the last encryption still exists. Returns `true`
+    /// without a request if `first` is `None`.
     pub(crate) async fn keeps_data_key(&self) -> Result<bool, Failure> {
         let Some(first) = &self.first else {
             return Ok(true);
@@ -304,8 +306,8 @@ impl<'e> Staging<'e> {
         Ok(Ok(self.values.get_or_insert_default()))
     }
 
-    /// Records the present versions of the staged blobs as read, so that `remove` deletes them. An earlier delivery has
-    /// read the blobs, because it has written the row.
+    /// Records the present versions of the staged blobs as read, so that `remove` deletes them. This job has written
+    /// the row, so an earlier attempt has read the blobs.
     pub(crate) async fn assume_read(&mut self) -> Result<(), Failure> {
         let put = self.put;
         for staged in put.staged_entity.iter().chain(put.staged_values.values()) {

@@ -7,7 +7,7 @@ use evenkeel_model::catalog::{Archive, Catalog};
 use evenkeel_model::job::{JobSubject, Primary};
 
 /// The primary that a job concerns, with its table spelled as declared. `None` if the catalog does not have the table,
-/// or if the job concerns many primaries. Workers run the jobs of one primary one after the other.
+/// or if the job concerns many primaries.
 pub(crate) fn primary_of(catalog: &Catalog, job: &Job) -> Option<Primary> {
     let (table, key) = match job.operation().subject() {
         JobSubject::Primary(table, key) => (table, key),
@@ -29,8 +29,8 @@ pub(crate) fn primary_of(catalog: &Catalog, job: &Job) -> Option<Primary> {
     })
 }
 
-/// The primary that a job concerns, followed by the primaries of which it may be an archived copy: the same key in the
-/// source table of an archive, and so on.
+/// The primary that a job concerns. If its table is the target of an archive, the primary with the same key in the
+/// source table of the archive follows, and so on.
 pub(crate) fn forms_of(catalog: &Catalog, job: &Job) -> Vec<Primary> {
     let mut forms: Vec<Primary> = primary_of(catalog, job).into_iter().collect();
     while let Some(last) = forms.last() {

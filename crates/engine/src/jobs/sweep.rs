@@ -2,15 +2,18 @@
 //! or archive each of them as a single `delete` or `archive` job would.
 //!
 //! ```text
-//!   a page of rows      ─▶ those that satisfy `when` ─▶ `delete` or `archive` of each, a hundred at once; each reads its row and tests again
+//!   a page of rows      ─▶ those that satisfy `when` ─▶ `delete` or `archive` of each, a hundred at once; each reads its row and tests `when` again
 //!   the footprints      ─▶ if a delivery was interrupted: a pass for each footprint that has no primary
 //!   the archived table  ─▶ if a delivery was interrupted: a pass over each copy whose items may be incomplete
 //! ```
 //!
 //! Up to a hundred concurrent deletions in one partition are sent as one transaction. Like a backfill, a sweep
-//! continues from the cursor in its message. If a worker is killed after it deleted a row, no later page contains the
-//! row, and only its footprint lists its items. So the footprints are walked after the rows. The archived table is
-//! walked last. Its copies may lack items if their source was changed or deleted after the interruption.
+//! continues from the cursor in its message.
+//!
+//! If a worker is killed after it deleted a row, no later page contains the row, and only its footprint lists its
+//! items. So the footprints are walked after the rows. If a worker is killed after it wrote a copy to the archive, the
+//! copy may lack items. A later delivery does not complete the copy if its source was changed or deleted meanwhile. So
+//! the copies in the archived table are walked last.
 //!
 //! An entity that cannot be deleted or archived does not stop the others. The job fails after all others are processed,
 //! and reports the first failure.
@@ -73,9 +76,9 @@ impl RunJob for Sweep {
         let condition = cx
             .env
             .condition_at(source, self.when.as_ref(), delivery.stamp.enqueued)?;
-        // Each entity's job gets its own delivery count. It counts from the delivery that wrote the cursor, because
-        // earlier deliveries did not reach the remaining entities. After an interrupted delivery, the count is at least
-        // two, because that delivery may have processed some of the remaining entities.
+        // The jobs of the entities have a delivery count of their own. It counts from the delivery that wrote the
+        // cursor, because earlier deliveries did not reach the remaining entities. Once a delivery was interrupted, the
+        // count is at least two, because that delivery may have processed some of the remaining entities.
         let least = 1 + u32::from(self.cursor.disturbed);
         let deliveries = delivery
             .dequeue_count
@@ -162,8 +165,8 @@ pub(crate) async fn would_sweep(
     .await
 }
 
-/// Returns reasons why the condition of a sweep may match no row at all. They are derived from the first page of its
-/// range by [`sample::unmet`].
+/// Returns probable mistakes in the condition of a sweep, such as a property that no entity has. [`sample::unmet`]
+/// finds them in the first page of the sweep's range.
 pub(crate) async fn sweep_unmet(env: &Env, sweep: &Sweep) -> Result<Vec<String>, Failure> {
     let source = swept(env, sweep)?;
     let condition = env.condition_at(source, sweep.when.as_ref(), env.clock.now())?;

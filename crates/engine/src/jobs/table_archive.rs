@@ -3,22 +3,23 @@
 //! ```text
 //!   LoginAttempts20261120/3f2a…/000001.jsonl     up to 1,000 rows, one per line; then 000002.jsonl and so on
 //!   LoginAttempts20261120/3f2a…/complete.json    the number of files and rows, written last, before the table is dropped
-//!   LoginAttempts20261120/archiving.json         the job that archives, so that no second job does the same
+//!   LoginAttempts20261120/archiving.json         the job that archives the table; other jobs are skipped meanwhile
 //! ```
 //!
 //! Each job has its own folder, named after its message, so that files of two jobs never mix. A delivery continues from
 //! the cursor in its message. Two concurrent deliveries of a job use the same folder. Both end each file at the same
 //! row, even if the service returns pages of different lengths.
 //!
-//! A file is written once and never changed. If a delivery finds a file with other lines, or a file after its last one,
-//! it starts a new folder from the first row. So the files that `complete.json` counts contain exactly the rows that
-//! the deliveries of one job have read. This holds even if rows change between two deliveries, or if a late request of
-//! another delivery writes into the folder.
+//! A file is written once and never changed. If a delivery finds that a file has other lines than it would write, or
+//! that there are more files than it needs, it starts a new folder from the first row. So the files that
+//! `complete.json` counts contain exactly the rows that the deliveries of one job have read. This holds even if rows
+//! change between two deliveries, or if a late request of another delivery writes into the folder.
 //!
-//! No job writes into a folder that has `complete.json`. A job compares the rows of the table with the files in that
-//! folder, because the table may have been created anew, by a worker with a slow clock or by an application. If they
-//! are equal, the rows are archived already. Otherwise, the job starts a new folder. A second job for the same table
-//! compares with the folder of the first job, so that a table that was not dropped gets only one `complete.json`.
+//! No job writes into a folder that has `complete.json`. Instead, a job compares the rows of the table with the files
+//! in that folder. If they are equal, the rows are archived already. Otherwise, a worker with a slow clock or an
+//! application may have created the table anew, and the job starts a new folder. A second job for the same table
+//! compares the rows with the folder of the first job. So if the table was not dropped after the first job, it still
+//! gets only one `complete.json`.
 
 use std::time::Duration;
 
@@ -71,7 +72,8 @@ struct ArchiveClaim {
     at: Timestamp,
     /// Whether the job has released its claim.
     ended: bool,
-    /// The folder of the claiming job, if that job compares the table with the folder of another job (`run`).
+    /// Set if the claiming job compares the table with the folder of another job. `run` is then that folder, and this
+    /// is the folder of the claiming job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<String>,
 }
@@ -96,7 +98,8 @@ pub(crate) async fn part(
     mut cursor: DropTableCursor,
 ) -> Result<ArchiveProgress, Failure> {
     let archive_files = TableFiles::new(env, to, table)?;
-    // Memory for the lines of a file, the page that is read into it, and the file with which it is compared.
+    // Memory for the lines of a new file, for the page from which they are made, and for the existing file with which
+    // they are compared.
     let _files = env
         .memory
         .take_untimed(MemoryShare::Values, 3 * FILE_BYTES as u64)

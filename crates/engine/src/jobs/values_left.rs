@@ -55,8 +55,8 @@ pub(crate) async fn values_left(scope: &Scope<'_>) -> Result<Option<ValuesLeft>,
         (ValueLocation::Files { .. }, Some(_)) => None,
         (ValueLocation::Files { .. }, None) => Some(0),
     };
-    // If no taint is recorded, the footprint may have been deleted before the values. The longest taint is then
-    // assumed.
+    // If no taint is recorded, the longest one is assumed, because the footprint that recorded the taint may have been
+    // deleted before the values.
     let until = tainted.unwrap_or_else(|| now.saturating_add(scope.env.taint_for()).unwrap_or(now));
     let due = later(now, queueing::second_look_after(scope.env.recheck_after))
         .max(later(until, 2 * queueing::SERVED_MARGIN));

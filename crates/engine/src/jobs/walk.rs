@@ -2,12 +2,13 @@
 //! footprint.
 //!
 //! ```text
-//!   the keys of a page ──▶ the footprints in their range ──▶ the rows ──▶ a pass over each, which begins with both
+//!   the keys of a page ──▶ the footprints in their range ──▶ the rows ──▶ a pass over each primary
 //! ```
 //!
-//! A pass must read the footprint before the primary. A walk keeps this order for a page: it requests the rows after it
-//! has received their footprints. So each pass may begin with its footprint and row from the page ([`ReadAhead`]). If
-//! either of them is written meanwhile, the pass loses a race, and then reads both by itself.
+//! A pass must read the footprint before the primary. A walk keeps this order for a whole page: it requests the rows
+//! after it has received the footprints. So a pass may begin with the footprint and the row from the page
+//! ([`ReadAhead`]). If the footprint or the row is written meanwhile, the pass loses a race, and then reads both by
+//! itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +109,7 @@ impl Walk<'_> {
         }
         let query = Query {
             filter: Some(range),
-            // The range may also contain footprints of deleted primaries.
+            // Twice as many, because the range may also contain footprints of deleted primaries.
             top: Some(2 * most),
             ..Query::default()
         };
@@ -132,7 +133,8 @@ impl Walk<'_> {
             env.row_sizes.learn(self.source, row.entity.stored_bytes());
             let key = row.entity.key.clone();
             let place = footprint_of(&key);
-            // The key of a footprint has a hash in place of a long key, so a footprint may be outside the range.
+            // The key of a footprint has a hash in place of a long key, so the footprint may be outside the range that
+            // was read. In this case, a footprint may exist although none was found.
             let is_in_range = (&first.pk..=&last.pk).contains(&&place.pk);
             let footprint = footprints.remove(&place);
             let is_wide = row.entity.get(ROWS_PROPERTY).is_some();
