@@ -1,8 +1,10 @@
 //! Entities stored as JSON documents: blobs in a container, or files in a folder that all workers share.
 //!
-//! A document is written and deleted under conditions, as a row is. A blob has the ETag of the service; the ETag of a
-//! file is computed from its content. An entity whose large values are stored next to its document is a primary with a
-//! footprint, and its pass reads the document instead of a row. Other documents have no footprint.
+//! Like a row, a document is written and deleted on conditions. The service gives each blob an ETag. The ETag of a file
+//! is computed from its content.
+//!
+//! If the large values of an entity are stored next to its document, the entity is a primary with a footprint. A pass
+//! over it reads the document instead of a row. Other documents have no footprint.
 
 use bytes::Bytes;
 
@@ -55,7 +57,7 @@ pub(crate) enum Filed {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it has large values ({property:?} is one), but no large_entity view has the archive's source as its source. Declare such a view again"
+    "property {property:?} is a large value, but the archive's source table has no large_entity view any more. Declare the view again"
 )]
 struct UncarriedValues {
     property: String,
@@ -381,7 +383,8 @@ impl<'e> ArchiveDocument<'e> {
     }
 }
 
-/// Whether a document could not be read because it belongs to an entity of another archive at the same location.
+/// Whether a document could not be read, because another archive uses the same location and the document belongs to an
+/// entity of that archive.
 pub(crate) fn is_anothers(failure: &Failure) -> bool {
     matches!(
         failure.cause.downcast_ref::<DocumentError>(),

@@ -50,7 +50,8 @@ impl WholeItem for RowStore<'_> {
         from: &LookContext<'_, '_>,
         addresses: &[&ItemAddress],
     ) -> Result<Vec<ObservedItem>, Failure> {
-        // The item is the whole row, so the properties that name its owner are enough.
+        // Two properties are enough: they name the owner of the row. The item is the whole row, so no other content is
+        // needed.
         let own = [
             item::SOURCE_PROPERTY.to_owned(),
             item::VIEW_PROPERTY.to_owned(),

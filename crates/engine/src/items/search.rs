@@ -1,10 +1,12 @@
 //! Items that are documents of a sink, such as a search index. They are written, dropped and read without conditions.
 //!
-//! A sink keeps the write that arrives last, so the footprint replaces conditions. Every write is announced in the
-//! footprint, updates included. A document that an old request may still change is written or dropped once more when
-//! that request can no longer arrive (`docs/internals/notes/sinks.md`). A writer never has an older state of the
-//! primary than the last announcement in the footprint, because a pass with an older state fails to announce. A sink
-//! that stores the version of the announcement refuses older writes, and the run reads the document again.
+//! A sink keeps the write that arrives last, so the footprint takes the place of conditions:
+//!
+//! - Every write is announced in the footprint, updates included. A pass with an older state of the primary than the
+//!   last announcement fails to announce, so it writes nothing.
+//! - If an old request may still change a document, the document is written or dropped once more when that request can
+//!   no longer arrive (`docs/internals/notes/sinks.md`).
+//! - If a sink stores the version of the announcement, it refuses older writes, and the run reads the document again.
 
 use async_trait::async_trait;
 
@@ -85,7 +87,7 @@ impl WholeItem for DocumentStore<'_> {
         ])
     }
 
-    /// Writes a document with its expected content, or deletes it. A write returns the hash of the content.
+    /// Writes the wanted content of a document, or deletes the document. A write returns the hash of the content.
     async fn request(
         &self,
         by: &WriteContext<'_, '_>,

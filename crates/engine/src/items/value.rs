@@ -37,8 +37,8 @@ use evenkeel_storage::{
 /// Bytes of a large value that one request reads or writes: one block of its blob.
 pub(crate) const BLOCK_BYTES: u64 = 4 << 20;
 const BLOCKS_AT_ONCE: usize = 4;
-/// Memory that a pass takes to copy large values of any size, one after the other. This is four concurrent blocks, plus
-/// half as much because the service may send a block in pieces that must be joined.
+/// Memory that a pass takes to copy large values of any size, one after the other. This is enough for four concurrent
+/// blocks. Half as much is added, because the service may send a block in pieces that must be joined.
 pub(crate) const VALUE_BYTES: u64 = BLOCKS_AT_ONCE as u64 * BLOCK_BYTES * 3 / 2;
 /// A blob is named by the hash of its content, so it never changes.
 const CACHE_CONTROL: &str = "max-age=31536000, immutable";
@@ -231,8 +231,8 @@ impl RunValues {
         Ok(change.with_texts(&texts))
     }
 
-    /// Makes the pointers of an entity that comes from another primary lead to values of this primary. The contents are
-    /// copied when those values are uploaded.
+    /// Changes the pointers of an entity that comes from another primary, so that they lead to values of this primary.
+    /// The contents are copied later, when these values are uploaded.
     pub(crate) async fn take_in(
         &mut self,
         scope: &Scope<'_>,
@@ -261,7 +261,8 @@ impl RunValues {
             let mut moved = moved.map_err(|error| permanent(writing(scope), error))?;
             if let (ValueLocation::Files { .. }, Some(container)) = (&location, &pointer.container)
             {
-                // A file has no content type, so the pointer records the content type of the blob.
+                // The value is moved from a blob to a file, which has no content type. So the pointer records the
+                // content type of the blob.
                 let version =
                     version(scope, from.location.account(), container, &pointer.name).await?;
                 moved.content_type = version.map(|version| version.content_type);
@@ -365,8 +366,8 @@ impl RunValues {
                 content_type,
             } => {
                 upload.content_type.clone_from(content_type);
-                // `own_files` would refuse this file, because it belongs to the archived entity. `take_in` has selected
-                // only pointers into the folder of that entity.
+                // The file belongs to the archived entity, so `own_files` would refuse it. No check is needed, because
+                // `take_in` has selected only pointers into the folder of that entity.
                 let files = scope.env.stores.files();
                 let files = files.map_err(|error| {
                     permanent(format!("finding the folder of {address}"), error)
@@ -429,8 +430,8 @@ impl RunValues {
     }
 }
 
-/// Where this primary's large values are stored, for a primary that takes them over. `None` if entities of the table
-/// cannot have large values.
+/// Where the large values of this primary are stored. Another primary that takes over the entity copies them from
+/// there. `None` if entities of the table cannot have large values.
 pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     let (_, location) = scope.env.catalog.value_location_of(scope.source)?;
     Some(ValueOrigin {

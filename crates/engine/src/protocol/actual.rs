@@ -18,7 +18,7 @@ pub(crate) struct Actual<'s> {
     /// Sink documents whose content is unknown, because a write was announced for them, perhaps for another view of
     /// this primary.
     uncertain_places: BTreeSet<Place<'s>>,
-    /// Rows of this primary that their view no longer derives.
+    /// Old rows of this primary. The view of such a row no longer derives it.
     unwanted_rows: BTreeMap<Place<'s>, &'s ItemAddress>,
 }
 
@@ -59,9 +59,9 @@ impl<'s> Actual<'s> {
         })
     }
 
-    /// Whether a pass has closed at this very state of the primary. That pass wrote every row, even if its catalog had
-    /// other views. So the conditional writes of passes that have read an older state fail, and correct items need no
-    /// write.
+    /// Whether a pass, with any catalog, has closed at the present state of the primary, and no change has been
+    /// announced or left unanswered since. That pass gave every row of its views a new ETag. A pass that has read an
+    /// older state can therefore not overwrite these rows, so they need no write now if they are correct.
     pub(crate) fn closed_at_this_state(&self) -> bool {
         self.input.is_closed() && !self.changing && !self.input.disturbed
     }
@@ -88,8 +88,8 @@ impl<'s> Actual<'s> {
         closed && !self.has_differences && underived.is_empty()
     }
 
-    /// Whether the footprint lists exactly the wanted items. The same views can derive other keys in another version of
-    /// the program, because time zone rules are compiled in.
+    /// Whether the footprint lists exactly the wanted items. It may not, even if the views are the same as at the last
+    /// close. Time zone rules are compiled into the program, so another version may derive other keys.
     fn lists_what_is_wanted(&self) -> bool {
         self.input
             .desired

@@ -46,9 +46,9 @@ impl Pass<'_> {
 )]
 struct TooManyRanges(usize);
 
-/// Refuses new items if the footprint would be too large for one entity once these items have their ETags, because no
-/// pass could close such a footprint. Too many marked ranges are a transient failure, because each carry removes its
-/// mark.
+/// Refuses a plan with new items if no pass could close its footprint. At the close, the new items get their ETags, and
+/// the footprint may then be too large for one entity. Too many marked ranges are a transient failure, because each
+/// carry removes its mark.
 fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
     let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
     let Some(footprint) = &plan.announce else {

@@ -16,7 +16,7 @@ use evenkeel_model::{ETag, ItemAddress};
 
 pub(super) enum ApplyOutcome {
     Done,
-    /// The primary is written, if it changes. A write of an item lost a race.
+    /// A write of an item lost a race. If the job changes the primary, the primary is already written.
     Lost,
     Ended(Commit),
 }
@@ -99,8 +99,8 @@ impl Pass<'_> {
             .map(|written| done.into_iter().chain(written).collect()))
     }
 
-    /// Fails if another catalog is recorded by now, because new views of that catalog may derive from the changed
-    /// items. A pass with that catalog finds these items in the open announcement.
+    /// Fails if another catalog is recorded by now, because that catalog may have new views of the changed items. The
+    /// announcement then stays open, so that a pass with the other catalog looks at these items.
     async fn is_recorded(&self, plan: &Plan) -> Result<(), Failure> {
         if plan.changed().next().is_none() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Writes a primary in one entity group transaction with the items in its partition, after its large values.
+//! Writes a primary, after its large values are uploaded. One entity group transaction writes the primary together with
+//! the items in its partition.
 //!
 //! The transaction has the primary's ETag as its condition. If it succeeds, the pass knows the primary's present state
 //! without another read.
@@ -66,7 +67,8 @@ pub(crate) async fn write(
     let uploaded: Vec<ItemAddress> = values.keys().cloned().collect();
     let ended = write_after_values(scope, &mut run, change, plan, values).await;
     if !matches!(ended, Ok(Ok(_))) {
-        // Another pass that looked before the values were uploaded may have removed them from the footprint.
+        // The next round must look at the uploaded values. Another pass that looked before the upload may have removed
+        // these values from the footprint.
         run.touched.extend(uploaded);
     }
     ended
@@ -159,8 +161,8 @@ pub(crate) async fn write_alone(
     }
 }
 
-/// The outcome of a commit whose footprint is closed, or that needs no footprint. Range overlays are applied only to an
-/// entity that exists, so a primary in the range of an overlay must still be reconciled.
+/// The outcome of a write of the primary if all its items are in step. Range overlays are applied only to an entity
+/// that exists. So if the table has range overlays, the written entity must still be reconciled.
 pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
     if scope.receives() && change.result().is_some() {
         Commit::Committed
@@ -235,9 +237,10 @@ pub(crate) fn record_outcomes(
     }
 }
 
-/// Whether something blocks the write of the primary; `None` if nothing does. Either another holder has the key of an
-/// item that is written before or with the primary, or the primary would point to a blob that this run has not looked
-/// at. Fails if such a blob was looked at and does not exist.
+/// Returns the outcome of the round if the primary must not be written; `None` if nothing blocks the write. Two things
+/// block it. Another holder has the key of an item that is written before or with the primary. Or the primary would
+/// point to a blob that this run neither uploads nor has looked at. If this run has looked at such a blob and found
+/// none, the function fails.
 pub(crate) fn blocked(
     scope: &Scope<'_>,
     seen: &Observation,

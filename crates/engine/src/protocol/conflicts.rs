@@ -63,7 +63,7 @@ enum TakenKey {
     #[error("{address} is taken by a {} that evenkeel did not write. Delete it, or give the view another key", .address.site.kind())]
     Foreign { address: ItemAddress },
     #[error(
-        "{address} would be set on a copy, and the view of the copy would overwrite it. Set properties on entities that are not copies, or let the view of the copy include them"
+        "{address} would be set on a copy, and the view of the copy would remove the properties. Set them on an entity that is not a copy, or let the view of the copy include them"
     )]
     OnCopy { address: ItemAddress },
 }
@@ -122,8 +122,8 @@ impl TakenKey {
                 Self::ByList { address, list }
             }
             ViewStatus::Known => Self::ByMovedList { address, list },
-            // The failure may be permanent. If a newer catalog has the list, this worker's catalog is no longer the
-            // recorded one, and such a worker moves no job to the poison queue.
+            // A newer catalog may have this list. The failure may be permanent nevertheless, because this worker's
+            // catalog is then no longer the recorded one, and such a worker moves no job to the poison queue.
             ViewStatus::Newer => Self::ByUnknownList { address, list },
         }
     }
@@ -156,11 +156,11 @@ pub(crate) struct ConflictTracker {
     pub(crate) touched: BTreeSet<ItemAddress>,
     /// Items of other owners at keys that this run wants. The footprints of these owners did not list the items.
     pub(crate) unlisted: BTreeSet<ItemAddress>,
-    /// How often this run brought each holder of a key in step to free the key.
+    /// For each key and its holder, the number of passes that this run has begun over the holder to free the key.
     attempts: BTreeMap<(ItemAddress, Primary), u8>,
-    /// Whether the next round begins without a pause, because this round lost no race for its own primary. This round
-    /// has closed, has found items to look at first, has brought holders in step, or has only failed to add a contender
-    /// to a holder's footprint.
+    /// Whether the next round begins without a pause. It does if this round lost no race for its own primary: the round
+    /// has closed, has found items to look at first, has begun passes over holders, or has only failed to add a
+    /// contender to a holder's footprint.
     pub(crate) begin_at_once: bool,
 }
 
@@ -185,7 +185,7 @@ impl ConflictTracker {
 }
 
 enum EnlistOutcome {
-    /// The holder's footprint lists the contender, or cannot list it, because the holder's table is not declared or the
+    /// The holder's footprint lists the contender, or cannot list it: the holder's table is not declared, or the
     /// footprint is unreadable or full.
     Done,
     /// The holder's footprint does not list the item.
@@ -235,8 +235,8 @@ pub(crate) async fn resolve(
         } else if scope.delivery.is_some() {
             let lost = match enlist(scope, owner, &holder_item, &scope.primary).await? {
                 EnlistOutcome::Done => false,
-                // The owner may have given the item up meanwhile, so the run looks once more: `insert` returns true
-                // the first time only. If the footprint still does not list the item, its owner keeps the key.
+                // The owner may have given up the item meanwhile, so the next round looks at the key again. If the
+                // footprint still does not list the item then, `insert` returns `false`, and the owner keeps the key.
                 EnlistOutcome::Unlisted => tracker.unlisted.insert(holder_item),
                 EnlistOutcome::Lost => true,
             };
@@ -256,9 +256,9 @@ pub(crate) async fn resolve(
     })
 }
 
-/// Maximum number of times that a run brings the holder of a key in step. The second time is for a row that a late
-/// insert brought back. After that, the holder keeps the key. Otherwise a holder that fails permanently would use up
-/// all rounds of the run.
+/// Maximum number of passes that a run begins over the holder of a key to free the key. After the first pass, a late
+/// insert may bring the holder's row back, so there may be a second pass. After that, the holder keeps the key.
+/// Otherwise a holder that fails permanently would use up all rounds of the run.
 const fn max_attempts(scope: &Scope<'_>) -> u8 {
     if scope.nested { 1 } else { 2 }
 }
@@ -317,9 +317,9 @@ async fn enlist(
     }
 }
 
-/// The contenders to sync. The item of such a contender leaves the footprint with this close, or had left it before and
-/// was looked at in this round. If another primary already holds the key, the contender is added to that primary's
-/// footprint instead.
+/// The contenders to sync, because this primary has given up the key that they want. Either this close removes the item
+/// with that key from the footprint, or the item was removed before and this round has looked at it. If another primary
+/// already holds the key, the contender is added to that primary's footprint instead.
 pub(crate) async fn contenders_to_sync(
     scope: &Scope<'_>,
     seen: &Observation,
@@ -359,8 +359,8 @@ pub(crate) async fn contenders_to_sync(
     Ok(waiting)
 }
 
-/// Whether a view of the contender's table can make a row at the item's site. If not, no sync is queued, because the
-/// list of contenders may be forged.
+/// Whether a view of the contender's table can make a row at the item's site. If no view can, the list of contenders
+/// may be forged, and no sync is queued.
 fn may_derive_at(scope: &Scope<'_>, contender: &Primary, item: &ItemAddress) -> bool {
     let catalog = &scope.env.catalog;
     let table = item.site.row().map(|(table, _)| TableRef {
@@ -426,8 +426,8 @@ pub(crate) fn leaves_nothing_to_do(
     }
 }
 
-/// The digest of the taken keys, if the pass is about to fail its job for them. `None` for a nested pass, because its
-/// job may report another failure or none.
+/// The digest of the taken keys, if this pass is about to fail its job because of these keys. `None` for a nested pass,
+/// because the job that runs it may report another failure or none.
 pub(crate) fn taken_keys_digest(
     scope: &Scope<'_>,
     plan: &Plan,

@@ -1,5 +1,6 @@
 //! The entity group transaction that writes a primary together with the items in its partition. Such an item is a row,
-//! or a part of an entity that several primaries share (here a *document*), for example a list member.
+//! or a part of a *document*. Here, a document is an entity that several primaries share, for example a list with its
+//! members.
 //!
 //! A document is written at the ETag that was read. If another writer was faster, the transaction fails and the round
 //! begins anew.

@@ -19,7 +19,7 @@ use evenkeel_model::patterns::Ownership;
 use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
 
-/// Maximum age of a page of a walk with which a pass may begin. One part of a walk takes this long.
+/// Maximum age of a walk's page with which a pass may begin: the time that one part of a walk takes.
 const MAX_PAGE_AGE: Duration = PART;
 
 pub(crate) struct Observation {
@@ -30,7 +30,7 @@ pub(crate) struct Observation {
     pub(crate) observed: BTreeMap<ItemAddress, ObservedItem>,
     /// Values of the properties that this pass read on other entities.
     pub(crate) property_values: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// List members whose row has a count or measure that does not match the list.
+    /// Members of lists with a wrong count or measure: the value in the row of the list does not match the list.
     pub(crate) behind: BTreeSet<ItemAddress>,
     pub(crate) primary: PrimaryRead,
     pub(crate) rows: Rows,
@@ -108,8 +108,9 @@ impl Observation {
         }
     }
 
-    /// Whether no primary ever existed at this key: the row is derived from one primary of its own table, and the key
-    /// has no footprint. The row of a list does not count, because a list has many owners.
+    /// Whether the row at this key is only derived: its owner is one primary of the same table, and the key has no
+    /// footprint. No primary ever existed at such a key. The row of a list does not count, because a list has many
+    /// owners.
     pub(crate) fn is_derived_alone(&self) -> bool {
         self.etag.is_none()
             && matches!(&self.primary, PrimaryRead::Derived(row) if Owner::of(&row.entity).is_some())
@@ -169,7 +170,7 @@ async fn look(
         .filter(uncertain)
         .map(|(address, _)| address);
     let mut addresses: BTreeSet<&ItemAddress> = listed.chain(&*touched).collect();
-    // Only a worker with the newer catalog can look at items of a view that this catalog does not know.
+    // If this catalog does not know the view of an item, only a worker with a newer catalog can look at the item.
     let generation = |address: &ItemAddress| {
         seen.footprint
             .items
@@ -195,7 +196,7 @@ async fn look(
         scope.warn_ignored(
             &seen.borrowed(&scope.primary),
             "footprint",
-            "at the listed versions, they belong to another owner",
+            "another owner has them at the listed versions",
         );
     }
     Ok(())
@@ -205,14 +206,15 @@ async fn look(
 /// footprints of a page before it requests the primaries.
 #[derive(Clone)]
 pub(crate) struct ReadAhead {
-    /// `None` if there is no footprint, or if the range query did not return it. In the second case the pass cannot
-    /// insert a footprint, and its next round reads the existing footprint.
+    /// `None` if there is no footprint, or if the range query did not return it. If a footprint exists nevertheless,
+    /// the pass fails to insert one, and its next round reads the existing footprint.
     pub(crate) footprint: Option<Row>,
     pub(crate) row: Row,
     pub(crate) at: ReadTime,
 }
 
-/// The time at which a walk began to read a page, and how long its run had waited for other runs until then.
+/// The time at which a walk began to read a page, and for how long the run of the walk had waited for other runs by
+/// then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadTime {
     monotonic: Duration,
@@ -227,9 +229,10 @@ impl ReadTime {
         }
     }
 
-    /// Whether a pass may still begin with the page. A pass must end within `job_timeout` after its first read, which
-    /// is here the read of the page. Time for which the run waits for other runs does not count towards `job_timeout`,
-    /// so the page is too old after such a wait. Commands have no timeout, so the age is limited, too.
+    /// Whether a pass may still begin with the page. A pass must end within `job_timeout` after its first read, and
+    /// here the read of the page is the first. While a run waits for other runs, its `job_timeout` stands still, but
+    /// the page gets older. The page is therefore not used after such a wait. The age is limited as well, because
+    /// commands have no timeout.
     fn holds(self, env: &Env) -> bool {
         env.clock.monotonic().saturating_sub(self.monotonic) <= MAX_PAGE_AGE
             && waited() == self.waited
@@ -238,9 +241,9 @@ impl ReadTime {
 
 /// Returns an observation that begins with a page, or `None` if the pass must observe by itself.
 ///
-/// The items are looked at after the primary was read. Each of these items must therefore be at the version that the
-/// footprint listed before, which shows that the item did not change in between. Any other version may have been
-/// written meanwhile from a newer state of the primary, and this pass would overwrite it.
+/// Here, the primary was read before the items. An item may have been written in between from a newer state of the
+/// primary, and this pass would overwrite it. So each item must still be at the version that the footprint listed
+/// before the primary was read.
 pub(crate) async fn from_page(
     scope: &Scope<'_>,
     reads: ItemReads,

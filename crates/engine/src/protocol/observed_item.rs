@@ -47,8 +47,8 @@ impl ObservedItem {
     }
 }
 
-/// Whether the footprint has a pending takeover that can be removed: no late request can complete it any more, or the
-/// former holder has lost the key and gets a sync.
+/// Whether the footprint has a pending takeover that can be removed. It can if no late request can complete the
+/// takeover any more. It also can if the former holder has lost the key, because the former holder then gets a sync.
 pub(crate) fn has_forgettable(
     footprint: &Footprint,
     observed: &BTreeMap<ItemAddress, ObservedItem>,
@@ -85,8 +85,8 @@ pub(crate) fn of_blob(primary: &Primary, blob: Option<BlobProperties>) -> Observ
         return ObservedItem::Absent;
     };
     match Owner::of_blob(&blob.metadata) {
-        // The view is not compared, so that a renamed view finds its values again. The blob's name already identifies
-        // the value among those of its primary.
+        // The view is not compared, so that a renamed view finds its values again. The primary is enough, because all
+        // values of a primary have different blob names.
         Some(owner) if owner.primary == *primary => ObservedItem::Owned(blob.etag),
         owner => ObservedItem::Foreign {
             etag: Some(blob.etag),
@@ -97,7 +97,7 @@ pub(crate) fn of_blob(primary: &Primary, blob: Option<BlobProperties>) -> Observ
 }
 
 /// How a part of a document relates to the primary. Members and properties name the primary to which they belong.
-/// `owner` and `list` are those of the document that contains the part, if it has them.
+/// `owner` is the owner of the whole document, if it has one. `list` is the view of the document, if it is a list.
 pub(crate) fn of_part(
     address: &ItemAddress,
     primary: &Primary,
@@ -106,7 +106,7 @@ pub(crate) fn of_part(
     list: Option<&ViewName>,
 ) -> ObservedItem {
     match found {
-        // The entity is a copy, which its own view writes as a whole. Such a write would remove the properties.
+        // The entity is a copy. The view of the copy writes it as a whole, which would remove the properties.
         SiteContent::Absent if address.part == Some(Part::Properties) && owner.is_some() => {
             ObservedItem::Foreign {
                 etag: None,

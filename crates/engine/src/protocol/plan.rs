@@ -1,9 +1,11 @@
 //! The plan of a pass, a pure function of its observation.
 //!
 //! A plan has the announcement, the items to write with their conditions, the items to drop, and the keys that other
-//! primaries hold. The module `pass` carries out the plan, unless `conflicts::resolve` asks for passes over holders
-//! first, `commit::blocked` refuses the write of the primary, or `items::confirm` finds a change to an item that the
-//! plan leaves as it is.
+//! primaries hold. The module `pass` carries out the plan, except in three cases:
+//!
+//! - `conflicts::resolve` asks for passes over holders first.
+//! - `commit::blocked` refuses the write of the primary.
+//! - `items::confirm` finds a change to an item that the plan leaves as it is.
 
 use std::collections::BTreeSet;
 
@@ -27,9 +29,9 @@ pub(crate) enum Decision {
     Do(Box<Plan>),
 }
 
-/// Decides what a pass does. An item that an earlier round asked to look at (`requested`) is not asked for again.
-/// Otherwise the rounds would never end, because items of a newer catalog are never looked at. The announcement has a
-/// new mark for each range that needs a carry.
+/// Decides what a pass does. `requested` has the items that earlier rounds asked to look at. These items are not asked
+/// for again. Otherwise the rounds would never end, because items of a newer catalog are never looked at. The
+/// announcement has a new mark for each range that needs a carry.
 pub(crate) fn decide(
     input: &PlanInput<'_>,
     requested: &BTreeSet<ItemAddress>,
@@ -62,8 +64,8 @@ fn items_to_look_at(input: &PlanInput<'_>, plan: &Plan) -> BTreeSet<ItemAddress>
         .signed_items()
         .map(|(address, _)| address.clone())
         .filter(|address| input.footprint.unproven && !input.observed.contains_key(address));
-    // The holder of a wanted key can be an old item of this same primary, under another view or of another kind. This
-    // pass drops the old item if the footprint lists it. Otherwise the pass must look at it first.
+    // An old item of this same primary, under another view or of another kind, may hold a wanted key. The pass looks at
+    // the old item first, and can then drop it even if the footprint does not list it.
     let own = plan.taken.iter().filter_map(|taken| {
         let owner = taken.owner.as_ref()?;
         let own = taken.address.obstacle(&owner.view);
@@ -235,9 +237,9 @@ fn drop_unwanted(actual: &Actual<'_>, plan: &mut Plan) {
                 | None => {}
             }
         } else if !address.site.is_conditional() {
-            // A document of a sink has no ETag. If another item is written at the same key, that write replaces the
-            // document. Otherwise the document is deleted without a condition, even if it was not found, because an old
-            // write may have arrived since.
+            // A document of a sink has no ETag. If another wanted item has the same key, its write replaces the
+            // document. Otherwise the document is deleted without a condition. It is deleted even if it was not found,
+            // because an old write may have arrived since.
             if !desired.keys().any(|other| place(other) == place(address)) {
                 plan.drops.push((
                     address.clone(),

@@ -40,7 +40,7 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) observed: &'a BTreeMap<ItemAddress, ObservedItem>,
     /// Values of the properties that this run read on other entities.
     pub(crate) property_values: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// List members whose row has a count or measure that does not match the list.
+    /// Members of lists with a wrong count or measure: the value in the row of the list does not match the list.
     pub(crate) behind: &'a BTreeSet<ItemAddress>,
     pub(crate) state: Presence,
     pub(crate) desired: &'a BTreeMap<ItemAddress, Item>,
@@ -51,8 +51,8 @@ pub(crate) struct PlanInput<'a> {
     /// Views that cannot derive their items from this state of the primary. Their items are neither written nor
     /// dropped.
     pub(crate) underived: &'a BTreeMap<ViewName, Box<DeriveError>>,
-    /// Whether an old write may still arrive: the footprint had another pass's open announcement, or an insert of an
-    /// item or a write of the primary is unanswered in this run.
+    /// Whether an old write may still arrive. It may if the footprint had an open announcement of another pass, or if
+    /// this run has an unanswered insert of an item or an unanswered write of the primary.
     pub(crate) disturbed: bool,
     pub(crate) now: Timestamp,
     pub(crate) taint_for: SignedDuration,
@@ -60,7 +60,7 @@ pub(crate) struct PlanInput<'a> {
     /// Whether a view of the same table derives the row, and the row's key has no footprint. No primary was ever stored
     /// at such a key.
     pub(crate) is_derived_alone: bool,
-    /// Large values that the stored primary already points to, if the run is about to write it.
+    /// Large values that the stored primary already points to. Empty unless the run is about to write the primary.
     pub(crate) pointed_to: BTreeSet<Site>,
 }
 
@@ -121,8 +121,8 @@ impl<'a> PlanInput<'a> {
         self.disturbed || self.footprint.is_tainted(self.now)
     }
 
-    /// Whether another program has changed properties on another entity, or the count or a measure of a list, without
-    /// writing a new token.
+    /// Whether another program has changed a value without writing a new token: properties on another entity, or the
+    /// count or a measure of a list.
     pub(crate) fn is_overwritten(&self, address: &ItemAddress) -> bool {
         if self.behind.contains(address) {
             return true;

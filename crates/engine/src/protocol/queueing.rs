@@ -17,9 +17,9 @@ use evenkeel_model::job::{BATCH_KEYS, ItemReads, Packer, Primary};
 use evenkeel_model::{ItemAddress, QueueName, body, limits};
 use evenkeel_storage::{QueueStore, Ttl};
 
-/// Maximum time between the queueing of a recheck and the write of the tombstone that the recheck removes. That write
-/// may be a round later, and another service's clock gives its time. Every recheck is therefore due this much later
-/// than `recheck_after`.
+/// Maximum time between the queueing of a recheck and the write of the tombstone that the recheck removes. The
+/// tombstone may be written a round later, and the clock of another service gives the time of that write. Every recheck
+/// is due this much later than `recheck_after`, so that the tombstone is old enough by then.
 pub(crate) const SERVED_MARGIN: Duration = Duration::from_secs(90);
 /// Time during which a queued recheck also serves later rounds of the same run.
 const RECHECK_REUSE: Duration = Duration::from_secs(30);
@@ -43,8 +43,8 @@ pub(crate) fn tombstone_stays(recheck_after: Duration) -> Duration {
     delay_of(recheck_after, 1) + SERVED_MARGIN
 }
 
-/// The delay of a recheck of spared values (`Plan::spared`). The recheck becomes visible after the taint has ended,
-/// because an earlier recheck would spare the values again and leave them to a recheck with twice the delay.
+/// The delay of a recheck of spared values (`Plan::spared`). The recheck becomes visible after the taint has ended. An
+/// earlier recheck would spare the values again, and the next recheck would come only after twice the delay.
 fn delay_of_spared(recheck_after: Duration, taint: Duration) -> Duration {
     let delay = delay_of(recheck_after, 0).max(taint + SERVED_MARGIN);
     delay.min(Duration::from_secs(limits::QUEUE_VISIBILITY_SECONDS))
@@ -162,8 +162,8 @@ pub(crate) async fn queue(
     put.map(|_| ()).map_err(|error| storage(what(), error))
 }
 
-/// Queues syncs of primaries, in as few messages as possible. A primary that cannot be brought in step is moved to the
-/// poison queue alone, with its own reason, and delays no other primary.
+/// Queues syncs of primaries, in as few messages as possible. If one primary of a message cannot be brought in step,
+/// only this primary is moved to the poison queue, with its own reason. It delays no other primary.
 pub(crate) async fn queue_syncs(
     env: &Env,
     primaries: &BTreeSet<Primary>,
@@ -185,7 +185,7 @@ pub(crate) async fn queue_syncs(
     Ok(())
 }
 
-/// The messages for syncs of primaries, with at most `most` each, and the first primary of each message.
+/// Packs syncs of primaries into messages with at most `most` syncs each. Returns each message with its first primary.
 fn sync_messages(
     primaries: &BTreeSet<Primary>,
     reads: ItemReads,
@@ -261,8 +261,8 @@ pub(crate) async fn queue_recheck(
     Ok(())
 }
 
-/// Queues a recheck without listed items. A primary without views and range overlays needs none, because a late write
-/// of it leaves nothing out of step.
+/// Queues a recheck without listed items, if the primary has views or range overlays. Without them, a late write of the
+/// primary leaves nothing out of step.
 pub(crate) async fn queue_whole_recheck(
     scope: &Scope<'_>,
     taken_keys: Option<&str>,

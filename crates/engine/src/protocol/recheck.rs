@@ -1,11 +1,11 @@
-//! Rechecks. A pass queues one if
+//! Rechecks. A pass queues a recheck in these cases:
 //!
-//! - it dropped something that an old insert may bring back;
-//! - it wrote a document of a sink, which an old write may still overwrite;
-//! - another pass or an unanswered write disturbed it, so that an old write of the primary may still arrive;
-//! - a write of its footprint got no answer, and the pass writes nothing after it;
-//! - the primary is gone: its empty footprint (a tombstone) stays until no running pass can have read the old state.
-//!   Then a recheck removes it.
+//! - It dropped something that an old insert may bring back.
+//! - It wrote a document of a sink, and an old write may still overwrite the document.
+//! - Another pass or an unanswered write disturbed it, so that an old write of the primary may still arrive.
+//! - A write of its footprint got no answer, and the pass writes nothing after it.
+//! - The primary is gone. Its empty footprint (a tombstone) stays until no running pass can have read the old state.
+//!   The recheck then removes the tombstone.
 //!
 //! A job also queues a recheck if its message was delivered before and the job may have written nothing, or if the job
 //! is given up (`jobs::queue_rechecks_of`). Some jobs queue one because an earlier delivery may still write
@@ -93,8 +93,9 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
                 Some(_) => {}
             }
         }
-        // If a faster pass has overtaken this run, the run ends early, so that the faster pass's write does not fail.
-        // If this run has created an item, it goes on, because the faster pass may have looked before the insert.
+        // If a faster pass has overtaken this run, the run ends early. Another round of this run could make a write of
+        // the faster pass fail. If this run has created an item, it goes on, because the faster pass may have looked
+        // before the insert.
         if reconciler.closes(&seen).await?
             || (reconciler.gives_way() && !reconciler.summary().has_created())
         {
@@ -103,8 +104,9 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Whether a tombstone was last written before this recheck was queued, or at most `SERVED_MARGIN` later. The tombstone
-/// is then at least `recheck_after` old by the clocks of the services.
+/// Whether a tombstone is old enough to be removed. It must have been written before this recheck was queued, or at
+/// most `SERVED_MARGIN` later. The recheck became visible `recheck_after` and `SERVED_MARGIN` after it was queued. So
+/// the tombstone is at least `recheck_after` old by the clocks of the services.
 fn has_served(scope: &Scope<'_>, seen: &Observation) -> bool {
     let (Some(delivery), Some(written)) = (scope.delivery, seen.written) else {
         return false;

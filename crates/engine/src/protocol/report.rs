@@ -24,8 +24,8 @@ pub struct PlanReport {
     pub delete: Vec<ItemAddress>,
     pub forget: Vec<ItemAddress>,
     pub taken: Vec<TakenItem>,
-    /// Wanted properties whose entities do not exist, and missing blobs to which the primary points. A sync sets the
-    /// properties once the entities exist. A `put` of the value restores a blob.
+    /// Items that a pass wants but cannot write now. Properties wait for an entity that does not exist; a sync sets
+    /// them once it exists. A missing blob to which the primary points waits for a `put` of its value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<ItemAddress>,
     /// Views that cannot derive their items from the primary. Their items stay as they are.

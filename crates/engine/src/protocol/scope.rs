@@ -1,5 +1,5 @@
-//! The scope of a pass: its primary, table, views and stores. Only the memory that it reserves for a large row changes
-//! during a run.
+//! The scope of a pass: its primary, table, views and stores. It stays the same during a run, except for the memory
+//! that it reserves for a large row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -201,8 +201,8 @@ impl<'e> Scope<'e> {
         })
     }
 
-    /// Sites of the blobs and files with large values to which an entity points. Values of other entities are not
-    /// included.
+    /// Sites of the blobs and files with the large values of an entity. Pointers to values of other entities are
+    /// ignored.
     pub(crate) fn sites(&self, entity: &Entity) -> Vec<Site> {
         let dir = self.document.as_ref().and_then(ArchiveDocument::dir);
         let site = |(_, pointer): (&str, Pointer)| match (pointer.container, dir) {
@@ -221,7 +221,7 @@ impl<'e> Scope<'e> {
             .collect()
     }
 
-    /// The properties that a view sets on the primary itself, as an item.
+    /// The address of the properties that a view sets on the primary itself.
     pub(crate) fn own_properties(&self, view: ViewName) -> ItemAddress {
         let site = Site::Row {
             table: self.source.table.clone(),

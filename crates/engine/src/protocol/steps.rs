@@ -28,7 +28,8 @@ pub(crate) struct Plan {
     /// looks at them before it writes items (`items::confirm`).
     pub(crate) unseen: Vec<ItemAddress>,
     pub(crate) taken: Vec<KeyConflict>,
-    /// Wanted properties whose entities do not exist, and missing large values that this run does not upload.
+    /// Wanted items that this run cannot write: properties on entities that do not exist, and missing large values that
+    /// this run does not upload.
     pub(crate) waiting: Vec<ItemAddress>,
     /// Whether new items are left to the next round, because the footprint cannot list both the new items and the items
     /// that this round drops.
@@ -42,7 +43,7 @@ pub(crate) struct Write {
     pub(crate) generation: u32,
     /// The ETag or token of the version to replace; `None` for an insert.
     pub(crate) over: Option<ETag>,
-    /// The item of another view of this primary that the write replaces in the same row.
+    /// The old item that the write replaces in the same row. Another view of this primary made the old item.
     pub(crate) replaces: Option<ItemAddress>,
     /// The holder from which the write takes over the key.
     pub(crate) evicts: Option<Primary>,
@@ -102,8 +103,8 @@ impl Plan {
         }
     }
 
-    /// Large values to which the primary would begin to point, although this run neither found nor uploads them. Values
-    /// to which the stored primary points already are not included.
+    /// Missing large values to which the primary would begin to point. This run neither found nor uploads them. Values
+    /// to which the stored primary already points are not included.
     pub(crate) fn dangling(
         &self,
         pointed_to: &BTreeSet<Site>,
@@ -113,8 +114,8 @@ impl Plan {
             .filter(|address| address.site.row().is_none() && !pointed_to.contains(&address.site))
     }
 
-    /// Whether this plan drops the item that holds the key: an item of the same primary, under another view or of
-    /// another kind. The key is then free once the plan is carried out.
+    /// Whether this plan frees the key, because it drops the item that holds the key. Such an item belongs to the same
+    /// primary, under another view or as an item of another kind.
     pub(crate) fn frees(&self, taken: &KeyConflict) -> bool {
         taken
             .holder_item()
@@ -143,15 +144,15 @@ impl Write {
         }
     }
 
-    /// Whether the write creates the item, by an insert or in place of another primary's or view's item. Another pass
-    /// that looked before the write did not find the item, so it does not drop the item.
+    /// Whether the write creates the item: it inserts the item, or replaces an item of another primary or of another
+    /// view. A pass that looked before the write did not find the item, so that pass does not drop the item.
     pub(crate) const fn creates(&self) -> bool {
         self.over.is_none() || self.evicts.is_some() || self.replaces.is_some()
     }
 
     /// Whether the write must be announced: it creates an item, writes a document of a sink, or sets properties on
-    /// another entity. A later pass does not write such properties again if they seem unchanged, so the announcement
-    /// must mark them.
+    /// another entity. The announcement marks such properties. Without the mark, a later pass would not write them
+    /// again if they seem unchanged.
     pub(crate) fn is_announced(&self) -> bool {
         self.creates() || !self.address.site.is_conditional() || self.content.is_on_foreign_entity()
     }

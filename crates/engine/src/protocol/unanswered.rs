@@ -41,9 +41,11 @@ impl UnansweredWrites {
     }
 
     /// Records that a write of the primary got no answer. An insert may still arrive at any time, any other write until
-    /// the primary's ETag changes. When the write arrives, there may be no run that derives the primary's items. The
-    /// write may also arrive after a pass has looked at items and before the pass reads the primary. The pass then does
-    /// not see the items that the write inserts.
+    /// the primary's ETag changes. This has two consequences:
+    ///
+    /// - When the write arrives, there may be no run that derives the primary's items.
+    /// - The write may arrive after a pass has looked at items and before the pass reads the primary. The pass then
+    ///   does not see the items that the write inserts.
     pub(crate) const fn primary_unanswered(&mut self) {
         self.may_have_written = true;
         self.unanswered = true;
@@ -116,16 +118,16 @@ impl UnansweredWrites {
         self.footprint_pending
     }
 
-    /// Whether a primary without views needs a recheck, because an unanswered write of the primary may still arrive and
-    /// does not include the range overlays.
+    /// Whether a primary without views needs a recheck. It does if an unanswered write of the primary may still arrive,
+    /// because the written entity does not have the properties that range overlays set.
     pub(crate) const fn rechecks_the_primary(&self) -> bool {
         self.unanswered
     }
 
-    /// Whether a run of a recheck may end early, because another pass has overtaken it. The other pass and the recheck
-    /// that this run has queued do the rest. This run has announced all changes to its items before it queued the
-    /// recheck, and the other pass has read this announcement. So a recheck leads to at most one more recheck, even if
-    /// many workers race for the same primary.
+    /// Whether the run of a recheck may end early. It may if another pass has overtaken it, no write of the footprint
+    /// is unanswered, and this run has queued a recheck. This run announced all changes to its items before it queued
+    /// the recheck, and the other pass has read the announcement. So the other pass and the queued recheck do the rest.
+    /// In this way a recheck leads to at most one more recheck, even if many workers race for the same primary.
     pub(crate) const fn gives_way(&self) -> bool {
         self.overtaken && !self.footprint_pending && self.rechecks.are_queued()
     }
@@ -138,8 +140,8 @@ impl UnansweredWrites {
         self.unlisted_rows
     }
 
-    /// Time until which an unconditional write may be sent. A write that is sent by then arrives before the recheck of
-    /// this run's announcement, or never.
+    /// Time until which this run may send an unconditional write. Another pass that finds this run's announcement open
+    /// queues a recheck. A write that is sent in time arrives before that recheck, or never.
     pub(crate) fn deadline(&self, env: &Env) -> Option<Deadline> {
         self.announced_at
             .map(|sent| sent.deadline(env.may_write_for()))

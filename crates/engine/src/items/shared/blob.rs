@@ -90,8 +90,8 @@ impl ListBlob<'_> {
                 )));
             }
             if length > bytes {
-                // The grant is returned before a larger one is requested. Two runs that each kept a grant of the same
-                // share could wait for each other.
+                // The grant is returned before a larger one is requested. Otherwise two runs could each keep a grant of
+                // the same share, and wait for the grant of the other.
                 drop((blob, grant.take()));
                 grant = Some(
                     self.memory

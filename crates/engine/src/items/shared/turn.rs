@@ -81,8 +81,8 @@ impl Serve<Changes, ChangeResults> for SharedEntity<'_> {
 async fn serve_each(document: &SharedEntity<'_>, batch: Vec<Pending<Changes, ChangeResults>>) {
     for one in batch.into_iter().filter(Pending::is_awaited) {
         let answers = match rounds(document, &one.request).await {
-            // The changes of the pass are made one by one, so that members are removed even if a new member does not
-            // fit.
+            // Together, the changes of the pass fail. They are made one by one, so that members are removed even if a
+            // new member does not fit.
             Err(failure) if failure.is_permanent() && one.request.len() > 1 => {
                 change_each(document, &one.request).await
             }

@@ -1,10 +1,11 @@
 //! Contenders: primaries that want a key which another primary holds.
 //!
-//! A contender is listed in the footprint of the primary that holds the key, or whose takeover of the key may still
-//! arrive. A pass that removes an item from that footprint writes the footprint at the ETag that was read. The pass
-//! therefore sees each contender that was added while the item was listed. A contender that comes later does not find
-//! the item in the footprint, and looks at the key again. A forged list does no harm, because a pass only looks at the
-//! items in the list and queues syncs of the contenders.
+//! A contender is listed in the footprint of the key's holder, or of a primary that may still take over the key. A pass
+//! that removes an item from that footprint has seen every contender of the item, because it writes the footprint at
+//! the ETag that it has read. A contender that comes later does not find the item in the footprint, and looks at the
+//! key again.
+//!
+//! A forged list does no harm, because a pass only looks at the listed items and queues syncs of the contenders.
 
 use serde::{Deserialize, Serialize};
 

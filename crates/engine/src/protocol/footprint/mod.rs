@@ -1,14 +1,14 @@
 //! Footprints: the record of the items that a primary owns.
 //!
-//! There is one entity per primary in the table `EvenkeelFootprints` of the source's account. Its `PartitionKey` is
-//! `<table>~<pk>`, so that the footprints of one source partition share entity group transactions. Every write is
-//! conditional on the entity's own ETag, which orders concurrent passes. The footprints of a table by date are in a
-//! separate table, which is dropped together with the table by date.
+//! There is one entity per primary, in the table `EvenkeelFootprints` of the source's account. Its `PartitionKey` is
+//! `<table>~<pk>`, so that one entity group transaction can write the footprints of many primaries of a partition. Each
+//! write has the ETag of the footprint as its condition, which orders concurrent passes. The footprints of a table by
+//! date are in a separate table, which is dropped together with the table by date.
 //!
-//! A whole row or blob may have any key, so a forged entry in a footprint could make another primary's row look like
-//! this primary's. A list with whole rows or blobs is therefore signed with the workers' secret. If the signature is
-//! missing or wrong, a pass trusts an entry only after it has looked at the item. A worker that cannot read the secret
-//! writes no signatures.
+//! The key of a whole row or blob does not show to which primary the item belongs. With a forged entry in a footprint,
+//! a pass could take another primary's row for its own. A list with whole rows or blobs is therefore signed with the
+//! workers' secret. If the signature is missing or wrong, a pass trusts an entry only after it has looked at the item.
+//! A worker that cannot read the secret writes no signatures.
 
 pub(crate) mod carries;
 mod contenders;
@@ -40,8 +40,8 @@ const VERSION: u32 = 1;
 const DOCUMENT_VERSION: &str = "DocumentVersion";
 /// Number of milliseconds by which a version may be ahead of the clock: a day.
 const VERSIONS_AHEAD_MS: i64 = 86_400_000;
-/// Property that has the primary's partition key, if the footprint's `PartitionKey` has a hash of that key, or a key
-/// that looks like a hash.
+/// Property that has the primary's partition key. A footprint needs it if its `PartitionKey` has a hash in place of
+/// that key, or if that key itself looks like a hash.
 pub(crate) const OWNER: &str = "Owner";
 pub(crate) const CARRIES: &str = "Carries";
 const CONTENDERS: &str = "Contenders";
@@ -50,11 +50,12 @@ const CONTENDERS: &str = "Contenders";
 const SIGNATURE: &str = "Signature";
 /// UTF-16 units of one piece of the item list. A string property holds 32,768.
 const PIECE_UNITS: usize = 32_000;
-/// Upper limit on the bytes of everything but the item list: keys of 1 KiB each, one of them twice, the primary's ETag,
-/// names, the overhead of each property, and marked ranges, which take up to three bytes in JSON for each UTF-16 unit.
+/// Upper limit on the bytes of everything but the item list: keys of 1 KiB each (one of them twice), the primary's
+/// ETag, names, the overhead of each property, and the marked ranges. In JSON, the ranges take up to three bytes for
+/// each UTF-16 unit.
 const MAX_OVERHEAD_BYTES: usize = 8_192 + 3 * carries::MAX_UNITS;
-/// This many items always fit into one entity, because no item takes 16 KiB. A list member has at most 2,048 UTF-16
-/// units, and its blob's name at most 1,024. A contribution to a group has at most 4,096.
+/// Number of items that always fit into one entity, because each item takes less than 16 KiB. The longest items are a
+/// list member with the name of its blob (2,048 and 1,024 UTF-16 units) and a contribution to a group (4,096).
 const ALWAYS_FITTING_ITEMS: usize = 60;
 /// Upper limit on the UTF-16 units that the ETag of an item adds to the list later, including quotes and escapes.
 const ETAG_UNITS: usize = 96;
@@ -66,7 +67,8 @@ pub struct Footprint {
     pub items: BTreeMap<ItemAddress, Entry>,
     /// Time until which an old write may still arrive, for example an unanswered insert.
     pub tainted_until: Option<Timestamp>,
-    /// Primaries that need the key of one of these items, and former holders of keys whose takeover is under way.
+    /// Primaries that want the key of an item in this footprint, and the former holders of keys that this primary is
+    /// taking over.
     pub contenders: Contenders,
     pub carries: Carries,
     /// The version of the last announced writes of documents (see `next_version`); 0 if there were none.
@@ -191,8 +193,8 @@ pub(crate) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
     (!entity.properties.is_empty()).then_some(entity)
 }
 
-/// The key of the primary that owns this footprint, if it is an entity of this table. `None` if the footprint is
-/// another table's, or if its partition key is a hash, or looks like one, and the footprint does not name the owner.
+/// The key of the primary that owns this footprint. `None` if the primary is in another table. Also `None` if the
+/// footprint's `PartitionKey` may have a hash, and the footprint does not name the right owner.
 pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     let (shown, may_be_hash) = shown_partition_key(table, &footprint.key)?;
     let pk = Key::new(if may_be_hash {
@@ -211,8 +213,8 @@ pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     (key(&named) == footprint.key).then_some(named.key)
 }
 
-/// The footprint's `PartitionKey` without the table's name, and whether it may be a hash of the primary's partition
-/// key. A partition key that is not hashed may look like a hash, too.
+/// The text after the table's name in the footprint's `PartitionKey`, and whether this text may be a hash of the
+/// primary's partition key. A partition key that is not hashed may look like a hash, too.
 fn shown_partition_key<'k>(table: &TableName, footprint: &'k EntityKey) -> Option<(&'k str, bool)> {
     let pk = footprint
         .pk
@@ -269,8 +271,8 @@ impl Footprint {
             })
             .sum();
         let units = list.chars().map(char::len_utf16).sum::<usize>();
-        // The stored entity takes two bytes for each UTF-16 unit. In the JSON of the request, a unit takes up to three
-        // bytes, and a quote two.
+        // The larger of two sizes counts. The stored entity takes two bytes for each UTF-16 unit. The JSON of the
+        // request takes up to three bytes for each unit, and two for a quote.
         let escaped = list
             .bytes()
             .filter(|byte| matches!(byte, b'"' | b'\\'))
@@ -669,7 +671,7 @@ mod tests {
             );
         }
         assert_eq!(of("Sales").get(OWNER), None);
-        // Another program wrote these.
+        // Evenkeel writes no such footprints: one names no owner, the other a wrong owner.
         assert_eq!(
             of_table("Employees", &Entity::new(key(&primary(&sha256)))),
             None
@@ -844,7 +846,7 @@ mod tests {
                     .with(CONTENDERS, "[]"),
                 SECRET
             ),
-            "the signature does not cover fields that decide on no drop"
+            "the signature does not cover fields that never lead to a drop"
         );
         let other = signed.text("Items").unwrap().replace("\"1\"", "\"2\"");
         assert!(unproven(

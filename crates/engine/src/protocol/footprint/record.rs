@@ -108,8 +108,9 @@ fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
         entry.etag = Some(etag.clone());
         entry.changing = true;
     }
-    // A worker never lists another owner's item at its present version, so another program wrote such an entry. The
-    // entry is marked, because the announcement is signed and the next pass would trust an unmarked entry.
+    // If an entry lists another owner's item at its present version, another program wrote the entry, because no worker
+    // does. This announcement is signed, so the next pass would trust the entry. The entry is marked, so that the next
+    // pass looks at the item.
     for (address, entry) in &mut footprint.items {
         entry.changing |= input
             .observed
@@ -141,8 +142,8 @@ pub(crate) struct Close {
 }
 
 impl Close {
-    /// Leaves items whose passes failed (`FollowerOutcome::failed`) to the next pass. Their entries get generation 0,
-    /// because a pass always writes such items again, and then starts passes over them.
+    /// Leaves items to the next pass, because the passes over these items failed (`FollowerOutcome::failed`). Their
+    /// entries get generation 0. The next pass therefore writes the items again, and then starts passes over them.
     pub(crate) fn leave_to_next_pass(&mut self, items: Vec<ItemAddress>) {
         for address in items {
             self.footprint.settled = Settled::Never;
@@ -158,8 +159,9 @@ impl Close {
         }
     }
 
-    /// Whether the footprint that was read equals the one to write: nothing was announced, and properties still wait
-    /// for an entity that does not exist. The caller checks that no earlier write of the footprint is unanswered.
+    /// Whether the footprint to write equals the stored one, so that no write is needed. This is so if nothing was
+    /// announced, and properties still wait for an entity that does not exist. The caller checks that no earlier write
+    /// of the footprint is unanswered.
     pub(crate) fn is_stored(&self, input: &PlanInput<'_>, plan: &Plan) -> bool {
         plan.announce.is_none()
             && self.footprint == *input.footprint
@@ -268,8 +270,9 @@ pub(crate) fn close(
     if !footprint.is_tainted(input.now) {
         footprint.tainted_until = None;
     }
-    // A contender is removed together with its item. A contender that still has the key is a former holder, and stays
-    // listed while an old takeover of the key may still arrive.
+    // A contender is removed together with its item, with one exception. A contender that still has the key is a former
+    // holder, because this primary has begun to take over the key. The former holder stays listed while the old
+    // takeover may still arrive.
     let Footprint {
         items,
         contenders,
@@ -320,8 +323,8 @@ fn rechecks(
                 .filter(|address| !address.site.is_conditional())
                 .cloned(),
         );
-        // Another pass may have been about to move a list from its row to a blob. Its write of the blob may arrive
-        // after this pass has ended.
+        // Another pass may have begun to move a list from its row to a blob. The write of the blob may arrive after
+        // this pass has ended, so the members of the list are rechecked.
         let moved = input
             .observed
             .keys()

@@ -36,12 +36,14 @@ pub(crate) struct Nesting(Vec<(Primary, Role)>);
 )]
 pub(crate) struct Ring {
     ring: Vec<Primary>,
-    /// One pass of the ring is over the holder of a wanted key, and fails only because of the ring.
+    /// Whether a pass of the ring is over the holder of a wanted key. That pass fails only because of the ring, and may
+    /// leave work undone.
     has_holder: bool,
 }
 
 impl Ring {
-    /// Whether a failure is a ring whose entities are all in step, except the first, whose pass was open.
+    /// Whether a failure is a ring in which only the first entity may be out of step, because a pass over it was
+    /// already open.
     pub(crate) fn leaves_nothing_undone(failure: &Failure) -> bool {
         failure
             .cause

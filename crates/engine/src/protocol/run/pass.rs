@@ -39,7 +39,8 @@ pub(crate) struct Pass<'e> {
 }
 
 impl Drop for Pass<'_> {
-    /// Records the changes of a pass that failed or was dropped half-way, because the items have changed nevertheless.
+    /// Records the changes of a pass that failed or was dropped half-way. The items have changed nevertheless, but no
+    /// outcome reports these changes.
     fn drop(&mut self) {
         record_unreported(std::mem::take(&mut self.summary.changes));
     }

@@ -104,7 +104,7 @@ impl<'e> Reconciler<'e> {
         values.take_out(scope, change, staged)
     }
 
-    /// Takes over an entity from another primary, with its large values.
+    /// Takes over an entity of another primary, together with the large values of the entity.
     pub(crate) async fn take_in(
         &mut self,
         from: Option<&ValueOrigin>,
@@ -190,7 +190,8 @@ impl<'e> Reconciler<'e> {
     }
 
     pub(crate) async fn settle_from(&mut self, seen: &Observation) -> Result<(), Failure> {
-        // Range overlays are read after the primary, and this observation does not include them.
+        // Range overlays are read after the primary, so this observation does not include them. If the table has range
+        // overlays, a new round is needed.
         let done = !self.pass.scope.receives()
             && (!self.pass.scope.has_views() || self.closes(seen).await?);
         if done { Ok(()) } else { self.settle().await }
@@ -273,7 +274,7 @@ impl<'e> Reconciler<'e> {
                 }
                 Ok(Step::Ended(end)) if above.is_empty() => return Ok(end),
                 Ok(Step::Ended(RoundOutcome::Ended(Commit::Closed))) => Ok(()),
-                // The nested pass begins another round: `take` has left `Fresh` as its stage.
+                // The nested pass begins another round at `Fresh`, the default that `take` has left as its stage.
                 Ok(Step::Ended(RoundOutcome::Ended(_) | RoundOutcome::Obstructed)) => continue,
                 Ok(Step::Ended(RoundOutcome::Refused(failure))) | Err(failure) => Err(failure),
             };
@@ -307,8 +308,8 @@ impl<'e> Reconciler<'e> {
         }
         match self.round(seen, Some(change)).await {
             Ok(RoundOutcome::Ended(end)) => Ok(end),
-            // An earlier round may have announced the state that is refused now. A pass over the present state
-            // withdraws that announcement.
+            // An earlier round may have announced the change that is refused now. A pass over the present state of the
+            // primary withdraws that announcement.
             Ok(RoundOutcome::Refused(failure)) => self.settle_from(seen).await.and(Err(failure)),
             Ok(RoundOutcome::Obstructed) => self.settle_from(seen).await.map(|()| Commit::Lost),
             // The primary may have been written although a view failed. Its range overlays must still be applied.
@@ -332,8 +333,8 @@ struct Nested<'e, 'r> {
 }
 
 impl<'e> Nested<'e, '_> {
-    /// Opens a pass over another primary. The pass needs no document, because a derived primary is in no archive. Its
-    /// key needs no check, because the view that derives the key has checked it.
+    /// Opens a pass over another primary. A derived primary is in no archive, so the pass needs no document. The view
+    /// that derives the primary has checked its key.
     fn open(
         env: &'e Env,
         delivery: Option<&'e Delivery>,

@@ -74,9 +74,9 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// If the run has inserted items, marks the items that it touched as changing in the footprint, because faster
-    /// passes may have looked before the insert and closed. If the mark cannot be written, only the recheck repairs the
-    /// items.
+    /// Before the run gives up, marks the items that it touched as changing in the footprint. This is needed only if
+    /// the run has inserted items, because a faster pass may have looked before the insert and closed. If the marks
+    /// cannot be written, only the recheck repairs the items.
     async fn mark_touched(&mut self) {
         let Pass {
             scope,
@@ -131,8 +131,8 @@ impl Pass<'_> {
     }
 }
 
-/// The wait after `lost` rounds. The last round's duration is doubled for each lost round, and a random fraction
-/// (`unit`) of the result is the wait.
+/// The wait after `lost` rounds: the duration of the last round, doubled for each lost round, at most `LONGEST_PAUSE`,
+/// times the random fraction `unit`.
 fn pause(lost: u32, took: Duration, unit: f64) -> Duration {
     took.saturating_mul(2_u32.saturating_pow(lost))
         .min(LONGEST_PAUSE)

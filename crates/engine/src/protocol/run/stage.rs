@@ -61,9 +61,9 @@ pub(crate) enum Step<'r> {
 
 pub(crate) struct Child {
     pub(crate) primary: Primary,
-    /// For a follower, the item by which the lower pass has changed this primary. For a holder, its own item at the
-    /// wanted key. The pass over the holder must look at this item even if the holder's footprint does not list it,
-    /// because a late insert may have brought it back.
+    /// If this primary is a follower, the item by which the lower pass has changed it. If this primary is a holder, its
+    /// own item at the wanted key. A late insert may have brought the holder's item back, so the pass over the holder
+    /// must look at the item even if the footprint does not list it.
     pub(crate) item: ItemAddress,
 }
 
@@ -139,7 +139,8 @@ impl Children {
         let Err(failure) = ended else { return Ok(()) };
         match (self.role, Ring::leaves_nothing_undone(&failure)) {
             _ if failure.class != FailureClass::Permanent => return Err(failure),
-            // The ring changed its first entity, and no other job would sync the followers of that entity.
+            // The ring has changed its first entity. No other job would sync the followers of that entity, so this pass
+            // must fail.
             (Role::Frees, true) => return Err(failure),
             // The holder's own job reports this failure.
             (Role::Frees, false) => {}
