@@ -129,12 +129,6 @@ impl Engine {
         &self.0.env.catalog
     }
 
-    /// The primary that a job is about, with the table's name spelled as in the catalog. `None` if the catalog does not
-    /// declare the table, or if the job is about many primaries. Jobs of one primary must run one after the other.
-    pub fn primary_of(&self, job: &Job) -> Option<Primary> {
-        subject::primary_of(self.catalog(), job)
-    }
-
     /// The primary that a job is about. If its table is the target of an archive, the primary with the same key in the
     /// source table of the archive follows, and so on.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {

@@ -8,7 +8,7 @@ use evenkeel_model::job::{JobSubject, Primary};
 
 /// The primary that a job concerns, with its table spelled as declared. `None` if the catalog does not have the table,
 /// or if the job concerns many primaries.
-pub(crate) fn primary_of(catalog: &Catalog, job: &Job) -> Option<Primary> {
+fn primary_of(catalog: &Catalog, job: &Job) -> Option<Primary> {
     let (table, key) = match job.operation().subject() {
         JobSubject::Primary(table, key) => (table, key),
         JobSubject::Moved(from, _) => (&from.table, &from.key),
