@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_model::EntityKey;
 
-/// The map has the write time of each primary whose job has not ended. The list has, for each other primary, the time
+/// First, the write time of each primary whose job has not ended. Second, for each of the other primaries, the time
 /// from the write to the end of its job.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Mutex<(BTreeMap<EntityKey, Duration>, Vec<Duration>)>);

@@ -279,8 +279,8 @@ impl SimulatedClient {
         }
     }
 
-    /// Until the storm is over, recreates entities that were deleted by requests without an answer, and changes
-    /// entities whose delete request was lost.
+    /// Runs until the storm is over. If a delete request got no answer but has deleted an entity, recreates this
+    /// entity. If a delete request was lost, changes the entity that it should have deleted.
     pub(super) async fn run_queued_changes(&self, over: &CancellationToken) {
         let mut version = RECREATED;
         while let Some((fault, key)) = over

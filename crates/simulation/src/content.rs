@@ -1,8 +1,9 @@
 //! The content of primaries: the names and values that clients and jobs wrote. It is computed without the program's own
-//! code. The same content in another row, blob or key compares as equal.
+//! code. Two contents can be equal although different rows, blobs or keys contain them.
 //!
-//! The content excludes evenkeel's own properties and the properties that teams and leads set, because other modules
-//! check these. A large value is replaced by its hash, so that it does not matter whether a row or a blob contains it.
+//! The content does not include evenkeel's own properties, or the properties that teams and leads set. Other modules
+//! check those properties. A large value is replaced by its hash, so that it does not matter whether a row or a blob
+//! contains it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -26,8 +26,8 @@ pub(super) fn plain(version: i64) -> String {
     format!("{CANARY} {version}")
 }
 
-/// Replaces encrypted and plain values by the same text, because contents are compared without regard to encryption.
-/// Encryption is checked separately.
+/// Replaces encrypted values and plain values by the same text, so that encryption does not matter when contents are
+/// compared. Encryption is checked separately.
 pub(super) fn compared(value: &EdmValue) -> EdmValue {
     let text = value.as_str().unwrap_or_default();
     if text.starts_with(PREFIX) || text.starts_with(CANARY) {

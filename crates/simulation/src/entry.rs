@@ -53,7 +53,7 @@ pub(super) struct DeliveryRecord {
     pub(super) released: bool,
     /// Whether an observed event explains why this delivery counts as an attempt.
     pub(super) explained: bool,
-    /// Whether a fault other than a panic affected the run. The run may then not have been recorded as an attempt.
+    /// Whether a fault other than a panic affected the run. If so, the message may not record the run as an attempt.
     pub(super) disturbed: bool,
 }
 
@@ -129,9 +129,9 @@ impl LedgerEntry {
         matches!(self.ttl, Ttl::After(_))
     }
 
-    /// Returns the delivery with this number, counted from 1, or the last delivery if the number is higher. The number
-    /// may be higher because several sync messages may share a run, whose number is the highest of their delivery
-    /// numbers.
+    /// Returns the delivery with this number, counted from 1. If the number is too high, returns the last delivery.
+    /// Several sync messages may share a run. The number of a shared run is the highest of their delivery numbers, and
+    /// may be too high for this message.
     pub(super) fn delivery(&mut self, number: u32) -> Option<&mut DeliveryRecord> {
         let last = self.deliveries.len().checked_sub(1)?;
         self.deliveries
@@ -158,8 +158,8 @@ impl LedgerEntry {
         }
     }
 
-    /// Whether several messages may share a run of this job. A shared run has the highest delivery number of these
-    /// messages. So it may belong to any delivery of this message.
+    /// Whether several messages may share a run of this job. The number of a shared run is the highest delivery number
+    /// of these messages, so the run may belong to any delivery of this message.
     pub(super) fn shares_runs(&self) -> bool {
         matches!(
             &self.expectation,
@@ -199,11 +199,11 @@ impl LedgerEntry {
         }
     }
 
-    /// Whether at least `max` runs began, and every run except the last is explained or disturbed. Released deliveries
-    /// do not count.
+    /// Whether the message may be poisoned as exhausted. At least `max` runs must have begun, and every run except the
+    /// last must be explained or disturbed. Released deliveries do not count.
     ///
-    /// `late` means that the request that poisoned the message arrived after its sender had given up. The worker may
-    /// then have released the last delivery, so one more run counts.
+    /// If `late`, the request that poisoned the message arrived after its sender had given up. The worker may have
+    /// released the last delivery in between, so one run fewer is enough.
     pub(super) fn is_exhausted(&self, max: usize, late: bool) -> bool {
         let counted: Vec<&DeliveryRecord> = self
             .deliveries

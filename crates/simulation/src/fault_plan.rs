@@ -389,8 +389,8 @@ fn rates(draw: &Draw<'_>) -> [f64; FaultKind::ALL.len()] {
     rates
 }
 
-/// In one of six seeds, 3 to 30 % of all writes arrive late, because a late write rarely does harm: only if little else
-/// was written after it was sent.
+/// In one of six seeds, 3 to 30 % of all writes arrive late. So many are needed, because a late write does harm only if
+/// little else was written after it was sent.
 fn delay(rates: &mut [f64; FaultKind::ALL.len()], draw: &Draw<'_>) {
     if draw.below(6) == 0 {
         rates[FaultKind::LateArrival as usize] = draw.magnitude(0.03, 0.3);

@@ -27,7 +27,8 @@ pub(super) const TARGET: &str = "FormerEmployees";
 pub(super) struct History {
     primaries: BTreeMap<Address, KnownPrimary>,
     further: BTreeMap<Address, Properties>,
-    /// For each entity, the ticks at which it appeared in, or disappeared from, its table and its archive.
+    /// For each entity, the ticks at which it was created or deleted, in its table or in its archive. After each tick,
+    /// the first flag is true if the entity is in the table, and the second if it is in the archive.
     places: BTreeMap<EntityKey, Vec<(u64, [bool; 2])>>,
     job_writes: BTreeMap<String, Vec<JobWrite>>,
     /// Messages whose jobs have copied an entity to another table or key and deleted the original.
@@ -62,7 +63,8 @@ pub(super) struct KnownPrimary {
     /// Whether this row is the only copy of its content, because a job has copied the content here and deleted the
     /// original.
     pub(super) only: bool,
-    /// Whether any job has deleted the original while this row had the same content.
+    /// Whether an archive job has deleted the original while this row had the same content. Any archive job counts, not
+    /// only the job that wrote this row.
     pub(super) used: bool,
 }
 
@@ -95,8 +97,8 @@ impl KnownPrimary {
         }
     }
 
-    /// Returns when a client last merged a property into the content that a job wrote. `event` is a new write, and `by`
-    /// is the message that its stamp names.
+    /// Returns when a client last merged a property into the content that a job wrote. The new write, `event`, may be
+    /// such a merge. `by` is the message that the job stamp of the written row names.
     fn merged_at(&self, event: &Event<'_>, by: Option<&str>) -> Option<Timestamp> {
         let (_, content) = event.row.as_ref()?;
         if !self.present || by.is_none() || self.by.as_deref() != by {

@@ -25,8 +25,8 @@ pub enum ItemPlace {
     Document(String, String),
 }
 
-/// The row, blob, file or document that contains an item, and the item's part of the content as JSON. If the item is
-/// the whole content, the part is empty.
+/// An item: first the row, blob, file or document that contains it, then its part of this content, as JSON. The part is
+/// empty if the item is the whole content.
 pub(super) type Item = (ItemPlace, String);
 
 type ListedItem = (
@@ -57,8 +57,7 @@ impl fmt::Display for ItemPlace {
 pub(super) struct HeldItem {
     pub(super) item: Item,
     pub(super) owner: Address,
-    /// The properties of the item. Empty for a member of a list, because the part in `item` contains the member's
-    /// values.
+    /// The properties of the item. A member of a list has none here, because the part in `item` contains its values.
     pub(super) says: Properties,
 }
 
@@ -166,7 +165,7 @@ fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
         let names: Vec<String> =
             serde_json::from_value(owner["set"].clone()).map_err(|_| wrong())?;
         if owner["by_claim"] == true {
-            // These properties come from a claim. The claim is the item, and the properties on each entity are not.
+            // A claim has set these properties. Then the claim is the item, and not the properties on each entity.
             continue;
         }
         let source = &owner["source"];

@@ -252,7 +252,7 @@ impl Ledger {
             if known.listed.is_some() && known.gone {
                 if is_named {
                     return Err(format!(
-                        "a message on {queue} lists job {} again, which had ended: {text}",
+                        "job {} on {queue} ended, then a message listed it again: {text}",
                         entry.1
                     ));
                 }
@@ -306,19 +306,20 @@ impl Ledger {
             return Ok(());
         };
         entry.running.push(ActiveRun { caller, delivery });
-        // Each panic has used up an attempt, unless another fault affected the same delivery.
+        // A run that panicked has used up an attempt. If another fault affected the same delivery, the message may not
+        // record the attempt. So each such delivery allows one more run.
         let most = entry
             .deliveries
             .last()
             .map_or(max, |delivery| delivery.most);
         if u64::from(entry.panics) >= most + u64::from(entry.disturbed()) {
             return Err(format!(
-                "message {id} on {queue} runs again after {} runs that panicked",
+                "message {id} on {queue} panicked in {} runs, then ran again without an attempt left",
                 entry.panics
             ));
         }
-        // A redelivered sync may share the waiting run of an earlier delivery to the same worker. The turn of that
-        // delivery then counts.
+        // The run of an earlier delivery of a sync may still wait in the same worker. A redelivery may share this run.
+        // It is then enough that the earlier delivery has a turn.
         let shared = entry.shares_runs()
             && entry
                 .deliveries
@@ -337,7 +338,7 @@ impl Ledger {
                 has_turn: false,
                 ..
             } if !shared => Err(format!(
-                "job {id} on {queue} runs in attempt {attempts}, which is reserved for earlier jobs of the batch"
+                "job {id} on {queue} runs in attempt {attempts}, expected only jobs that precede it in the batch"
             )),
             _ => Ok(()),
         }
@@ -667,7 +668,7 @@ impl Ledger {
                 ))
             };
         }
-        // Whether the job has written the copy, and the original was absent at some time since.
+        // Returns `true` if the job has written the copy, and the original was absent at some time after that.
         let left = |id: &str, (there, at): (&str, &EntityKey), (from, key): (&str, &EntityKey)| {
             history
                 .first_written_at(id, there, at)
@@ -686,8 +687,8 @@ impl Ledger {
                 conditional || self.took_what_was_staged(staged, history)
             }
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
-            // The delete may be skipped if the employee was written recently, because the message may be a duplicate of
-            // a message whose job is done.
+            // The employee may remain if it was written recently. The message may be a duplicate of a message whose job
+            // is done.
             ("delete", Outcome::Skipped { .. }) => {
                 conditional
                     || entry.deliveries.len() > 1
@@ -695,13 +696,15 @@ impl Ledger {
             }
             ("archive", Outcome::Done(_)) => left(id, ("FormerEmployees", key), ("Employees", key)),
             ("archive", Outcome::Skipped { .. }) => {
-                // If the delete request got no answer, the job cannot know what happened to the source after the copy.
+                // A job may have written the copy, and its delete request got no answer. The job then cannot know what
+                // happened to the source.
                 conditional
                     || history.absent_since("Employees", key, since)
                     || history.has_written_to("FormerEmployees", id)
                     || self.later_archive(id, key)
                     || history.written_since("Employees", key, self.enqueued_before(entry))
-                    // An earlier delivery may have archived an older version, before other jobs wrote both rows.
+                    // An earlier delivery may have archived an older version. Other jobs may have written both rows
+                    // since then.
                     || (entry.deliveries.len() > 1
                         && ["Employees", "FormerEmployees"].iter().all(|table| history.written_since(table, key, self.may_be_copied_after(entry))))
             }
@@ -740,7 +743,8 @@ impl Ledger {
             .any(|(id, _)| history.has_written_to("Employees", id))
     }
 
-    /// Whether a run with these staged blobs has deleted one of them, because the condition of its put was not met.
+    /// Whether a run with these staged blobs may have deleted one of them. A put deletes its staged blobs even if its
+    /// condition does not hold.
     fn deleted_what_was_staged(&self, staged: &[String], history: &History) -> bool {
         staged.iter().any(|name| {
             self.of_staged(staged)

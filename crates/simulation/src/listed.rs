@@ -142,8 +142,9 @@ impl MessageContent {
         self.note.as_ref().map_or(0, |note| u64::from(note.begun))
     }
 
-    /// Returns how many more attempts a batch has than a single job, and whether this job runs in this attempt. After
-    /// each run that never ended, only the first half of the jobs that ran before runs again.
+    /// Returns how many more attempts a batch has than a single job, and whether this job runs in this attempt. The
+    /// first attempt runs all jobs of the batch, or as many as the `Note` allows. If an attempt never ends, the next
+    /// attempt runs only the first half of its jobs.
     pub(super) fn turn(&self, keys: &ListedKeys, attempt: u64) -> (u64, bool) {
         let Some(listed) = &self.listed else {
             return (0, true);

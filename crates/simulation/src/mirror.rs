@@ -27,8 +27,8 @@ pub(super) struct Mirror {
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
     /// Rechecks by queue and message, including poisoned rechecks until an operator requeues them.
     queued: BTreeMap<(String, String), Vec<QueuedRecheck>>,
-    /// Tables by date that were dropped with their rows. If a late write recreates such a table, the write disappears
-    /// when the table is dropped again.
+    /// Tables by date that were dropped with their rows. A late write may create such a table again. Its rows are not
+    /// checked, because they disappear when the table is dropped again.
     dropped: BTreeSet<String>,
 }
 

@@ -1,10 +1,10 @@
-//! Notes. A note is a property that a client merges directly into an employee, also while jobs for this employee are running. A third of the
-//! seeds of `company` have notes. A message follows each merge, as applications must do. A merge does not change the job stamp of the entity,
-//! so the stamp names a job although the entity has changed since.
+//! Notes. A note is a property that a client merges directly into an employee, even while jobs for this employee are running. A third of
+//! the seeds of `company` have notes. After each merge, the client sends a message, as applications must do. A merge does not change the
+//! job stamp of the entity, so the stamp names a job although a client has changed the entity since that job.
 //!
 //! ```text
-//!   put ──▶ done: its stamp
-//!        delete, hidden ─────────────▶ shown: the note was merged since, and the entity stays
+//!   put ──▶ done: the entity has its stamp
+//!        delete, hidden ─────────────▶ shown: a note was merged after the delete was sent, so the entity stays
 //!                       note ──▶ sync
 //! ```
 //!
@@ -24,11 +24,11 @@ use evenkeel_model::{EdmValue, EntityKey};
 pub(super) const NOTE: &str = "Remark";
 
 const PART: u64 = 90;
-/// Share of the seeds with notes, before some stories exclude them.
+/// Share of the seeds that draw notes. Fewer seeds have notes, because some stories exclude them.
 const SHARE: f64 = 0.4;
 const BESIDE: f64 = 0.4;
-/// Share of the notes that are merged just before the change or job. The others are merged during the change or job, or
-/// after it.
+/// Share of the notes that are merged shortly before another step of the client. The others are merged up to a minute
+/// after that step: while its job is running, or later.
 const BEFORE: f64 = 0.3;
 /// The version of the first put of this module. It is greater than all versions of the seed's other actions.
 const VERSIONS: i64 = 600_000;
@@ -102,7 +102,8 @@ impl NoteScript<'_> {
             .push(ClientStep::new(after, self.group, job("sync", key)));
     }
 
-    /// Adds a put, a later delete or archive job that is hidden at first, and a note before that job becomes visible.
+    /// Adds a put, then a delete or archive job whose message is hidden at first, and then a note. The note is merged
+    /// while the message is hidden.
     fn overtake(&mut self, start: Duration, key: &EntityKey, (version, encrypted): (i64, bool)) {
         let draw = self.draw;
         let properties = company_script::Properties {

@@ -201,8 +201,8 @@ impl RareEventCounter {
         }
     }
 
-    /// Counts changes in an account other than the fixed account of a table or container. They occur only if a release
-    /// has placed a view in another account.
+    /// Counts changes in an account that is not the fixed account of the table or container. Such a change occurs only
+    /// if a release has placed a view in this account.
     fn releases(&mut self, execution: &Execution<'_>) {
         for change in execution.changes {
             let (name, exists) = match change {

@@ -4,19 +4,19 @@
 //!
 //! | world | question | answer | wrong if |
 //! |---|---|---|---|
-//! | company | `find` | an entity | since the question, neither the table nor the archive has had this content |
-//! | | | none | no timing of the three reads (table, archive, table) can have missed the entity |
-//! | | `settled` | yes | the primary was not written since the question, and one of its rows is missing or differs |
-//! | | `lookup` of copies | copies | a primary has two copies |
-//! | | | a copy | its primary never had this content, or a reader has already seen a newer content in this copy |
-//! | | | none | `settled` has answered yes before, and the primary was not written since |
+//! | company | `find` | an entity | neither the table nor the archive has had this content since the question |
+//! | | | none | whenever the three reads (table, archive, table) took place, one of them had to find the entity |
+//! | | `settled` | yes | one of the primary's rows is missing or differs, although the primary was not written since the question |
+//! | | `lookup` of copies | copies | there is more than one copy |
+//! | | | a copy | its primary never had this content, or this copy had a newer content when it was read before |
+//! | | | none | `settled` answered yes just before, and the primary was not written since the question |
 //! | | `lookup` of entities | an entity | the entity has not had this content since the question |
-//! | patterns | three reads of the keys of a `move` | an entity | since the question, the entity has not had this content under either key |
-//! | | | none | no timing of the three reads (old key, new key, old key) can have missed the entity |
-//! | | `settled` of a team | yes | the team was not written since the question, and an employee has another team name |
+//! | patterns | three reads of the keys of a `move` | an entity | the entity has not had this content under either key since the question |
+//! | | | none | whenever the three reads (old key, new key, old key) took place, one of them had to find the entity |
+//! | | `settled` of a team | yes | an employee has another team name, although the team was not written since the question |
 //!
-//! A copy that was deleted and recreated may have older content than a reader has seen, because an old insert may arrive late. A recheck
-//! repairs such a copy.
+//! A copy that was deleted and recreated may have older content than before, because an old insert may arrive late. This is not an error,
+//! because a recheck repairs the copy.
 
 mod copies;
 mod lookups;
@@ -59,8 +59,8 @@ pub(super) enum SimulatedReaders {
 }
 
 impl SimulatedReaders {
-    /// Creates readers of these employees, or returns `None` if the world has no readers. `seen` are the accounts,
-    /// whose answers to readers are delayed.
+    /// Creates readers of these employees, or returns `None` if the world has no readers. The readers use the accounts
+    /// `seen`, which delay the answers.
     pub(super) fn of(
         setting: &Setting,
         storm: Duration,

@@ -638,8 +638,8 @@ impl SimulationRun {
     }
 
     /// Checks that contention alone leaves nothing to a recheck. If no fault was injected and no message was delivered
-    /// again, derived data must be correct as soon as the jobs are done. Worlds with tables by date are not checked
-    /// here.
+    /// again, derived data must be correct as soon as the jobs are done. Runs with poison messages or tables by date
+    /// are not checked here.
     async fn nothing_left_without_faults(&self) {
         if !faultless::ran(&self.shared_state.records())
             || !self.poisoned().is_empty()

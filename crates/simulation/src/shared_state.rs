@@ -87,14 +87,15 @@ pub(super) struct RunRecords {
     faulty: BTreeSet<u64>,
     sent: BTreeMap<u64, SentRequest>,
     panicking_messages: BTreeMap<String, bool>,
-    /// Numbers of the operations whose answer is lost. If they delete employees, the client recreates these.
+    /// Numbers of the operations whose answer is lost. If such an operation deletes employees, the client recreates the
+    /// employees.
     recreate_if_deleted: BTreeSet<u64>,
     /// Entities that the client should recreate or change, with the fault that causes this.
     recreate: VecDeque<(FaultKind, EntityKey)>,
     /// Employees whose derived rows or footprint were written by others than workers.
     foreign_writes: BTreeSet<EntityKey>,
-    /// Workers and queues for which a Get Messages request has failed. The next one may be a retry of the same request.
-    /// Its leases then count from the time at which the first attempt was sent.
+    /// Workers and queues for which a Get Messages request has failed. The next Get Messages request may be a retry.
+    /// The leases of its messages then count from the time at which the first attempt was sent.
     failed_gets: BTreeSet<(u32, String)>,
     /// For each worker, the time until which a queue has asked it to wait. The worker cannot renew its leases before
     /// that time.

@@ -1,8 +1,9 @@
 //! The accounts of a run: `main`, and in the `releases` world a second account with its own faults and its own clock.
 //!
-//! Tables and containers of the two accounts have different names, so one mirror, one history and one oracle cover both
-//! accounts. There are two exceptions. The keys of evenkeel's own tables identify the owner of a row. The tables of
-//! views that may be spread are distinguished by [`Placement`](evenkeel_account::company::Placement).
+//! One mirror, one history and one oracle cover both accounts, because the accounts have different tables and
+//! containers. There are two exceptions. Evenkeel's own tables exist in both accounts, but the keys identify the owner
+//! of a row. The tables and containers of views that may be spread exist in both accounts, too. [`located`] adds the
+//! account to their names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,23 +2,25 @@
 //!
 //! * A worker acts only for a job that runs, or that ran when the request was sent.
 //! * A put writes only if its condition holds. The result must equal the content that a second implementation computes.
-//! * An archive, a move and a restore write content that their source had at some time since their first delivery. A restore and a move never
-//!   overwrite what another writer has created.
+//! * An archive, a move and a restore write content that their source had at some time since the first delivery of the job. A restore and a
+//!   move never overwrite what another writer has created.
 //! * Other writes of a worker leave the content unchanged.
 //! * A delete job may delete a primary. A redelivery does not delete what was created after the job was enqueued.
-//! * A primary may be deleted if exactly its content is in the archive, or at the key to which the job has moved it.
-//! * An archived row may be deleted if exactly its content was restored since the row was written. The job that has written the row may delete
-//!   it, too, unless an original was deleted because of the row.
-//! * A client's merge into the content that a job wrote counts as a later write. A delete job does not delete such a primary, and the job that
-//!   wrote the content does not overwrite it.
-//! * A row may be the only copy of its content, because a job has archived or moved the content. A job that has already deleted its source does
-//!   not overwrite such a row. No job overwrites an archived row if it was enqueued in an earlier second than the job that wrote the row.
+//! * An archive job may delete a primary if exactly its content is in the archive. A move may delete a primary if the job has written
+//!   exactly its content to the new key.
+//! * A restore may delete an archived row if it has written exactly the row's content to the source since the row was written. The archive
+//!   job that wrote the row may delete it, too, unless an original was deleted because of the row.
+//! * A client may merge a property into the content that a job wrote. This counts as a later write. The job does not overwrite the merged
+//!   content, and a delete job that was enqueued before the merge does not delete it.
+//! * After an archive or a move, the new row may be the only copy of its content. A job that has already deleted its source does not
+//!   overwrite such a row.
+//! * An archived row is not overwritten by a job that was enqueued in an earlier second than the job that wrote the row.
 //! * A primary is created only for a running job that asks for it. So a deleted primary stays deleted.
 //!
-//! One limit is known. An insert may arrive after its worker has given up, and restore what was deleted in between, because no condition of an
+//! One limit is known. An insert may arrive after its worker has given up, and restore what was deleted in between. No condition of an
 //! insert prevents this. It may be the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`. Such a
-//! resurrection is counted, and is not a violation if the run that sent the insert was allowed to write. The derived data must be correct all
-//! the same.
+//! resurrection is counted. It is not a violation if the run that sent the insert was allowed to write. The derived data must be correct
+//! all the same.
 
 use super::content::{Content, difference};
 use super::expectation::{EntityJob, JobCondition};
@@ -44,7 +46,7 @@ impl History {
         });
         let Some((author, asked)) = warranted else {
             return Err(format!(
-                "lost update: {table}{key} was deleted at version {:?} without a job that allows it, and there is no copy: {}",
+                "lost update: {table}{key} was deleted at version {:?}, expected a copy or a job that allows it; the worker's runs: {}",
                 before.version,
                 for_whom(&authors, ledger)
             ));
@@ -60,8 +62,8 @@ impl History {
                     self.record_source_deleted(&author.message, (SOURCE, to), &before.content);
                 }
             }
-            // Only the job whose copy is in the archive is recorded. If two jobs copied the same version, the other job
-            // cannot know whether its own delete succeeded.
+            // Two jobs may have copied this version. Only the job whose copy is in the archive is recorded. The other
+            // job cannot know whether its own delete request succeeded.
             "archive" if copied_by() == Some(&author.message) => {
                 self.record_source_deleted(&author.message, (TARGET, key), &before.content);
             }
@@ -77,7 +79,8 @@ impl History {
         (author, asked): (&Author, &EntityJob),
         ledger: &Ledger,
     ) -> bool {
-        // Two messages may contain the same job. Each run may continue with what the other has written.
+        // Two messages may contain the same job. The run of one message may write the copy, and then the run of the
+        // other message may delete the original.
         let has_written = |there, since| {
             ledger
                 .same_job(&author.message)
@@ -123,7 +126,7 @@ impl History {
         let wrong = |why: String| {
             let (old, etag) = (before.version, &row.etag);
             Err(format!(
-                "lost update: {table}{key} at version {old:?} was overwritten by {by:?} (now at {etag}): {why}"
+                "lost update: {table}{key} was at version {old:?}, then message {by:?} wrote ETag {etag}: {why}"
             ))
         };
         let Some(by) = &by else {
@@ -195,7 +198,7 @@ impl History {
                 .map(|known| difference(content, &known.content))
                 .unwrap_or_default();
             Err(format!(
-                "{from}{} has not had this content since the first delivery: {from_there}",
+                "expected content that {from}{} has had since the first delivery: {from_there}",
                 asked.key
             ))
         };

@@ -1,5 +1,5 @@
-//! Reads the content of versions, documents and log lines. This second, simple implementation does not use the codecs
-//! of production.
+//! Reads the content of entities, documents and log lines. This is a second, simple implementation, which does not use
+//! the program's own code.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,8 @@ pub(super) fn of_json(json: &Value) -> Content {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ArchivedVersion {
     pub(super) key: EntityKey,
-    /// The ETag of the archived version in the source, or `None` if a run has given up and removed the ETag.
+    /// The ETag that the archived version had in the source. `None` if a run has given up and removed this ETag from
+    /// the document.
     pub(super) version: Option<String>,
     pub(super) by: String,
     pub(super) content: Content,

@@ -129,8 +129,8 @@ impl DatedHistory {
                 self.keep
             ));
         }
-        // A worker whose clock is behind may have created the table again after the drop. The rows of the first drop
-        // must still be archived.
+        // A worker whose clock is behind may create the table again after the drop. When this empty table is dropped,
+        // too, the rows of the first drop must still be archived.
         if rows.is_empty() && self.dropped.contains_key(table) {
             return self.is_kept(table);
         }
@@ -220,8 +220,8 @@ impl DatedHistory {
     /// Checks the end state. Tables whose retention time has passed no longer exist, nor do their followers. Their
     /// archived rows still exist.
     pub(super) fn judge(&self, now: Timestamp) -> Result<(), String> {
-        // A drop is queued when the retention time has passed by the correct clock. It is executed if the time has also
-        // passed by the queues' clock, which reports whole seconds.
+        // A drop is queued when the retention time has passed by the correct clock. It is executed when the retention
+        // time has also passed by the queues' clock. That clock may be behind, and reports whole seconds.
         let now = now
             .saturating_add(self.queues_off.min(SignedDuration::ZERO))
             .and_then(|now| now.saturating_sub(QUEUE_CLOCK))
@@ -230,8 +230,8 @@ impl DatedHistory {
             let followed = period_of(table)
                 .map(|(digits, _)| format!("{PREFIX}{digits}"))
                 .unwrap_or_default();
-            // The source table was never created. A worker may create it until an hour after its period, so its
-            // followers are not dropped before that.
+            // A worker whose clock is behind may create the source table late. If the source table was never created,
+            // its followers may therefore remain for `SURELY_OVER` longer.
             let alone =
                 !self.tables.contains_key(&followed) && !self.dropped.contains_key(&followed);
             let over = if alone {

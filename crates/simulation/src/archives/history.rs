@@ -1,17 +1,17 @@
 //! The history of the entities of the `archives` world. Each change is checked when it happens:
 //!
-//! * A worker deletes an entity only for a delete job, or after exactly this version was copied to an archive or to a new key.
-//! * A document or log line has the content of the version that it names, and each version has at most one log line.
-//! * A document is replaced only by the document of a newer version. A job that has archived a version and deleted the source never replaces
-//!   a document.
-//! * A document is deleted only if its content was restored, or by the job that wrote the document. In the second case, no job may have
-//!   deleted the source because of the document.
+//! * A worker deletes an entity only for a delete job, or if exactly the deleted version was copied before, to an archive or to a new key.
+//! * A document or log line names a version of its entity, and has the content of this version. A version has at most one log line.
+//! * A document is replaced only by a document of a newer version. An archive job that has deleted its source replaces no document
+//!   afterwards.
+//! * If the content of a document was restored, any worker may delete the document. Otherwise only the job that wrote the document may
+//!   delete it, and only if no job has deleted the source because of this document.
 //! * A worker writes or deletes an entity, or creates a document, only for a job that runs, or that ran when the request was sent. So a
 //!   deleted entity stays deleted, and each delivery of a delete job deletes at most once.
 //! * A put writes what its client sent, a restore writes what was archived, and a move writes what it moves. A put overwrites only what its
 //!   condition allows. A restore or a move overwrites nothing but its own earlier write.
 //!
-//! The known limit of the `company` world applies here, too: a late insert may restore what was deleted in between.
+//! The known limit of the `company` world exists here, too: a late insert may restore what was deleted before it arrived.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +32,8 @@ use evenkeel_engine::Outcome;
 use evenkeel_model::{EntityKey, Row};
 use evenkeel_storage::FilePlace;
 
-/// The maximum difference of two workers' clocks, which are off by up to 15 minutes each. One worker dates a copy, and
-/// another compares the date with its own clock.
+/// A job may regard a document as newer than its message, although the document is older by up to this time. A worker
+/// dates the document by its own clock, which may be 15 minutes ahead, and the job tolerates 15 minutes more.
 const WORKERS_APART: SignedDuration = SignedDuration::from_mins(30);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +57,7 @@ pub(super) struct FiledDocument {
     pub(super) says: ArchivedVersion,
     /// The source version that the document contains.
     version: Option<String>,
-    /// Whether the content was written to the source after it was archived.
+    /// Whether the archived content was written to the source again.
     restored: bool,
     /// Whether an archive job has deleted the archived version from the source while this document existed.
     used: bool,
@@ -82,8 +82,8 @@ pub(crate) struct ArchiveHistory {
     pub(super) files: BTreeMap<FilePlace, Bytes>,
     pub(super) dated: DatedHistory,
     written_for: BTreeSet<String>,
-    /// Messages whose job stamp was observed on a document or log line, with the entity and the tick of the first
-    /// observation.
+    /// For each message that the job stamp of a document or log line has named: the archived entity, and the tick at
+    /// which this was first observed.
     archived_for: BTreeMap<String, (Address, u64)>,
     /// Contents that were moved to a new key, with the old key.
     moved: BTreeSet<(EntityKey, Content)>,
@@ -275,8 +275,8 @@ impl ArchiveHistory {
             seen.ledger.has_deleted(author);
         }
         let archives = seen.author(|_, asked| asked.op == "archive" && asked.key == *key);
-        // Only the job that the document names counts. If another job copied the same version before, that job cannot
-        // know whether its own delete succeeded.
+        // Two jobs may have copied this version. Only the job that the document names is recorded. The other job cannot
+        // know whether its own delete request succeeded.
         let copied_by = self.filed.get(address).map(|filed| &filed.says.by);
         if let Some(author) = archives
             .as_ref()
@@ -300,7 +300,7 @@ impl ArchiveHistory {
             return Ok(());
         }
         Err(format!(
-            "lost update: {}{key} was deleted at version {version:?}, but no job allows it and no copy exists: {}",
+            "lost update: {}{key} was deleted at version {version:?}, expected a copy or a job that allows it; the worker's runs: {}",
             address.0,
             for_whom(&seen.authors, seen.ledger)
         ))
@@ -345,7 +345,7 @@ impl ArchiveHistory {
         if !seen.runs(by) {
             let whom = for_whom(&seen.authors, seen.ledger);
             return Err(format!(
-                "{table}{key} was written for message {by:?}, but the worker's runs were {whom}"
+                "{table}{key} was written for message {by:?}, expected one of the worker's runs: {whom}"
             ));
         }
         if !same {
@@ -368,7 +368,7 @@ impl ArchiveHistory {
             };
             if !right {
                 return Err(format!(
-                    "lost update: {op} {by:?} wrote unexpected content to {table}{key}: {content:?}, over {was:?}"
+                    "lost update: {table}{key} was {was:?}, then {op} {by:?} wrote unexpected content: {content:?}"
                 ));
             }
         }
@@ -393,12 +393,13 @@ impl ArchiveHistory {
             Ok(())
         } else {
             Err(format!(
-                "lost update: message {by:?} overwrote {table}{key} against its condition: {asked:?}, over {was:?}"
+                "lost update: {table}{key} was {was:?}, then message {by:?} wrote it, although the job's condition does not hold: {asked:?}"
             ))
         }
     }
 
-    /// Whether the content results from a change that a client sent and that was applied to `before`.
+    /// Whether the content is the expected result of a client's put on `before`. The version in the content tells which
+    /// put.
     fn is_said(&self, content: &Content, before: Option<&Content>) -> bool {
         let Some(sent) = number(content).and_then(|version| self.sent_contents.get(&version))
         else {
@@ -460,7 +461,7 @@ impl ArchiveHistory {
             None if !seen.runs(Some(&says.by)) => {
                 let whom = for_whom(&seen.authors, seen.ledger);
                 return Err(format!(
-                    "resurrection: document {name} was created for message {}, but the worker's runs were {whom}",
+                    "resurrection: document {name} was created for message {}, expected one of the worker's runs: {whom}",
                     says.by
                 ));
             }
@@ -531,7 +532,7 @@ impl ArchiveHistory {
             Ok(())
         } else {
             Err(format!(
-                "lost update: the archived document {before:?} of {old:?} was replaced by {says:?} of {new:?}"
+                "lost update: a document was {before:?} of version {old:?}, then {says:?} of version {new:?} replaced it, expected a newer version from a job that has not deleted its source"
             ))
         }
     }
@@ -562,7 +563,7 @@ impl ArchiveHistory {
                 Entry::Vacant(line) => drop(line.insert(says.by.clone())),
                 Entry::Occupied(first) => {
                     return Err(format!(
-                        "duplicate log line for a version: {says:?} in {name}, after {}",
+                        "duplicate log line: message {} logged a version, then {name} got another line for it: {says:?}",
                         first.get()
                     ));
                 }
@@ -622,8 +623,8 @@ impl ArchiveHistory {
             ("put" | "restore" | "move", Outcome::Done(_)) => self.written_for.contains(id),
             ("put", Outcome::Skipped { .. }) => guard.is_some(),
             ("delete", Outcome::Done(_)) => absent(),
-            // A delete job may leave an entity that was written after the job was enqueued. The message may be a
-            // duplicate, whose job has already deleted the earlier entity.
+            // An entity that was written after the job was enqueued may remain. The message may be a duplicate of a
+            // message whose job has already deleted the earlier entity.
             ("delete", Outcome::Skipped { .. }) => {
                 guard.is_some() || later.delivery || written_since()
             }
@@ -635,10 +636,10 @@ impl ArchiveHistory {
                     || self.archived_for.contains_key(id)
                     || later.archive
                     || written_since()
-                    // The log line of an earlier delivery may name another job.
+                    // An earlier delivery may have archived the event. The log line may name another job, as above.
                     || (*table == EVENTS && later.delivery)
-                    // An earlier delivery may have archived a version, and another job may have replaced the document
-                    // since.
+                    // An earlier delivery may have archived a version. Another job may have replaced the document of
+                    // this version since then.
                     || (later.delivery && self.filed_since(&(String::from(*table), key.clone()), later.copied))
             }
             ("move", Outcome::Skipped { .. }) => {
@@ -651,13 +652,12 @@ impl ArchiveHistory {
                     || later.archive
             }
             (_, Outcome::Advanced { .. }) => true,
-            // The client sends no job that can end in another way.
+            // The jobs of the client have no other outcomes.
             _ => false,
         }
     }
 
-    /// Whether a document was written after `since`, or so shortly before that the clocks of workers may order them
-    /// differently.
+    /// Whether a document was written after `since`, or so shortly before `since` that a job may regard it as newer.
     fn filed_since(&self, address: &Address, since: Timestamp) -> bool {
         self.filed_at
             .get(address)
@@ -700,9 +700,9 @@ impl KnownEntity {
 pub(crate) struct LaterEvents {
     pub(crate) delivery: bool,
     pub(crate) archive: bool,
-    /// When the job was enqueued, by the clock of the table service.
+    /// The earliest time of a write that the job may regard as later than its message.
     pub(crate) enqueued: Timestamp,
-    /// The earliest time at which a copy may have been written after `enqueued`, given the clocks of the services.
+    /// The earliest time of a copy that the job may regard as later than its message.
     pub(crate) copied: Timestamp,
     /// Whether a later job removes the entity, or writes an entity to its destination.
     pub(crate) moving: bool,

@@ -201,7 +201,7 @@ fn elsewhere(seen: &FinalState, history: &ArchiveHistory) -> Result<Found, Strin
     }
     if !seen.files.iter().eq(history.files.keys()) {
         return Err(format!(
-            "the existing files differ from the observed files: {:?}",
+            "found files {:?}, expected those of the observed changes",
             seen.files
         ));
     }

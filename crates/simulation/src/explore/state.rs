@@ -57,7 +57,7 @@ pub(super) struct SearchState {
     pub(super) row_states: RowStates,
     pub(super) mail: [QueuedMessage; MESSAGES],
     pub(super) workers: [WorkerState; WORKERS],
-    /// The numbers of the requests in flight, each plus one. A 0 is a free slot.
+    /// The requests in flight. Each is represented by its number plus one, and a free slot by 0.
     pub(super) late: [u32; LATE],
     pub(super) step: u8,
     pub(super) era: u8,

@@ -47,7 +47,7 @@ enum WriteCondition {
     Anything,
     Something,
     Version(u8),
-    /// An ETag that is not of this row, so it never matches.
+    /// An ETag that this row never had, so the condition never holds.
     Never,
 }
 
@@ -75,7 +75,7 @@ struct KnownContent {
     entity: Option<Entity>,
     /// Whether the content is a derived item.
     derived: bool,
-    /// If the content is a footprint, a bit for each row that it lists.
+    /// If the content is a footprint, the rows that it lists, as one bit for each row.
     lists: Rows,
 }
 

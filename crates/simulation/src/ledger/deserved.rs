@@ -84,8 +84,8 @@ impl Ledger {
             ("permanent", expectation) if poison.error.contains(ROW_REFUSED) => {
                 self.is_refused(expectation, &poison.body, history)
             }
-            // A staged blob is missing, because an earlier delivery has deleted it. That delivery wrote the content, or
-            // the condition of the put was not met at that time.
+            // An earlier delivery has deleted a staged blob. It deleted the blob after it had written the content, or
+            // because the condition of the put did not hold.
             (
                 "permanent",
                 Expectation::Job(EntityJob {

@@ -1,20 +1,20 @@
-//! Decides which writes a job may regard as older than its message, given the clocks of the services.
+//! Decides whether a job may regard a write as older or as later than its message. The clocks of the services differ.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Author, EntityJob, Expectation, JobCondition, Ledger};
 use crate::entry::LedgerEntry;
 
-/// Queues report times in whole seconds, rounded down. So a write in the second in which a job was enqueued must count
-/// as earlier than the job.
+/// Queues report times in whole seconds, rounded down. A job may be enqueued at any moment of its second, so a write in
+/// the same second counts as earlier than the job.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
 
 /// The tolerated difference between the clocks of two services (ten seconds), plus the second that queues cut off.
 const SERVICES_APART: SignedDuration = SignedDuration::from_secs(11);
 
-/// Maximum error of a worker's estimate of the difference between the clocks, right after the worker's start. The
-/// worker then has one answer from each service. Each answer may have taken 30 seconds, the timeout of a request, and
-/// gives the time in whole seconds.
+/// A worker estimates the difference between the clocks of the services from their answers. This is the maximum error
+/// right after the worker's start, with one answer of each service. Each answer may have taken 30 seconds (the timeout
+/// of a request), and gives the time in whole seconds.
 const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
 
 #[derive(Debug, Clone, Copy)]
@@ -29,9 +29,9 @@ pub(crate) struct LastWrite<'k> {
 }
 
 impl Ledger {
-    /// When a message was enqueued, for comparison with the time of a row. For a first delivery, the known difference
-    /// of the clocks is subtracted, so that the delivery acts in case of doubt. For a redelivery, the possible error is
-    /// subtracted, too, so that the redelivery does not act in case of doubt.
+    /// The earliest time of a write that a job may regard as later than its message. If the clock of the table service
+    /// is ahead of the clock of the queue service, a write seems later than it was. A redelivery relies on its worker's
+    /// estimate of the difference, and this estimate may be wrong by `APART_WITHIN`.
     pub(super) fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
         let behind = self.clocks_apart.max(SignedDuration::ZERO);
         let unsure = if entry.deliveries.len() > 1 {
@@ -45,15 +45,16 @@ impl Ledger {
             .unwrap_or(entry.enqueued)
     }
 
-    /// The earliest time at which a copy may have been written after the message was enqueued, if the services agree
-    /// within ten seconds.
+    /// The earliest time of a copy that a job may regard as later than its message. For copies, a job tolerates that
+    /// the clocks of the services differ by ten seconds more.
     pub(super) fn may_be_copied_after(&self, entry: &LedgerEntry) -> Timestamp {
         let before = self.enqueued_before(entry);
         before.saturating_sub(SERVICES_APART).unwrap_or(before)
     }
 
-    /// Whether a first delivery may regard this write as older than its message. The clock of the queue service may be
-    /// ahead of the clock of the table service, without the worker's knowledge.
+    /// Whether a first delivery may regard a write as older than its message. A first delivery tolerates
+    /// `SERVICES_APART`. If the clock of the queue service is ahead and the worker does not know this, a write may be
+    /// later still and seem older.
     fn may_seem_before(&self, entry: &LedgerEntry, written: Timestamp) -> bool {
         let ahead = SignedDuration::ZERO
             .saturating_sub(self.clocks_apart)
@@ -64,9 +65,10 @@ impl Ledger {
             .is_ok_and(|since| written < since)
     }
 
-    /// Whether a delivery of a delete job may have deleted an employee, given the employee's last write. A first
-    /// delivery may delete once, whoever wrote last. A redelivery may delete only content that is older than the job,
-    /// or that an older job wrote. No delivery may delete what a client has merged after the job was enqueued.
+    /// Whether a delivery of a delete job may have deleted an employee. `last` is the employee's last write. A first
+    /// delivery may delete once, whoever wrote last. A redelivery may delete only content that was written before the
+    /// job was enqueued, or by an older job. If a client has merged a property after the job was enqueued, no delivery
+    /// may delete the employee.
     pub(crate) fn may_have_deleted(&self, author: &Author, last: LastWrite<'_>) -> bool {
         self.entry(&author.message).is_some_and(|entry| {
             let guarded = match &entry.expectation {

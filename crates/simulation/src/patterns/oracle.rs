@@ -372,7 +372,7 @@ fn ranges(seen: &FinalState, shape: PatternsShape) -> Result<(), String> {
         };
         if !right {
             return Err(format!(
-                "Employees{key} has a wrong team name. Its team is {team:?}: {row:?}"
+                "Employees{key} has a wrong team name: found {row:?}, expected the name of team {team:?}"
             ));
         }
     }

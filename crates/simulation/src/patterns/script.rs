@@ -137,7 +137,7 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     let mut steps = script(fault_plan.storm, &draw, |version| client.action(version));
     let step_groups = steps.iter().map(|step| step.step_group).max().unwrap_or(0);
     let content_of = |draw: &Draw<'_>, key: &EntityKey, version, _| {
-        // A batch message is too small for large values and wide entities.
+        // A batch message has no room for large values and wide entities.
         let client = EmployeeScript {
             draw,
             shape: PatternsShape {
@@ -195,8 +195,8 @@ pub(crate) fn steps(seed: u64, fault_plan: &FaultPlan, shape: PatternsShape) -> 
     steps
 }
 
-/// Several changes of a team within seconds, each followed by a sync at once. Each burst has its own department,
-/// because a later change would repair the damage of an earlier one.
+/// In a burst, a team changes several times within seconds. A sync follows each change at once. Each burst has its own
+/// department, because a later change would repair the damage of an earlier one.
 fn bursts(
     fault_plan: &FaultPlan,
     client: &EmployeeScript<'_>,
@@ -206,8 +206,8 @@ fn bursts(
     let (mut steps, mut version) = (Vec::new(), BURSTS);
     for nth in 0..4 + draw.below(6) {
         let department = format!("Laboratory {nth}");
-        // There are two employees, because a run writes several in one transaction, from the state that a query
-        // returned. A single employee would be read again before the write.
+        // A burst has two employees, because a run reads several employees by a query and writes them in one
+        // transaction. A run would read a single employee again before it writes.
         let keys = ["12", "13", TEAM].map(|rk| EntityKey::new(department.as_str(), rk).ok());
         let [Some(one), Some(other), Some(team)] = keys else {
             continue;

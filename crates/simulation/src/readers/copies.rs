@@ -22,8 +22,8 @@ impl SeenCopies {
         self.0.remove(copy);
     }
 
-    /// Records a copy that was read after the tick `asked`. `shown` has one flag for each state of the primary, from
-    /// the oldest: whether the copy equals that state. An error describes a violation.
+    /// Records a copy that was read after the tick `asked`. `shown` has one flag for each state of the primary, oldest
+    /// first. The flag is true if the copy equals that state. An error describes a violation.
     pub(super) fn see(
         &mut self,
         copy: SeenCopy,

@@ -142,7 +142,7 @@ impl CompanyReaders {
             lookup.run().await.map_err(|error| request_failed(&error))?;
         if rows.len() > 1 {
             return Err(format!(
-                "a reader found several copies for {terms:?} in {}, whose keys are unique: {rows:?}",
+                "a reader looked up {terms:?} in {} and found several copies, expected at most one: {rows:?}",
                 index.view()
             ));
         }
@@ -166,7 +166,7 @@ impl CompanyReaders {
         let is_it = |row: &Row| owner(row).as_ref() == Some(key) && own(row) == index.copied(&says);
         if is_promised && !rows.iter().any(is_it) {
             return Err(format!(
-                "a reader was told that {key} is settled, but a lookup of {terms:?} found {rows:?} in {}",
+                "a reader was told that {key} is settled, then a lookup of {terms:?} found {rows:?} in {}, expected the copy",
                 index.view()
             ));
         }
@@ -216,7 +216,7 @@ impl CompanyReaders {
         }
         let words = format!("{} of {}", row.entity.key, copy.2);
         seen.see(copy, asked, &shown)
-            .map_err(|wrong| format!("a reader saw that copy {words} shows {wrong}: {says:?}"))
+            .map_err(|wrong| format!("a reader found copy {words} with {wrong}: {says:?}"))
     }
 }
 

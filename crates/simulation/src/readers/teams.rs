@@ -89,7 +89,7 @@ impl TeamReaders {
             let is_told = row.entity.text("ek_owner_team_name").is_some();
             if is_told && row.entity.text("Team") != name && self.is_settled(&row).await? {
                 return Err(format!(
-                    "a reader was told that team {key} is settled ({now:?}), but an employee has another team name: {row:?}"
+                    "a reader was told that team {key} is settled ({now:?}), then found an employee with another team name: {row:?}"
                 ));
             }
         }

@@ -115,7 +115,7 @@ struct ReleaseHost<'a> {
     fleet: &'a WorkerFleet,
     setup: &'a WorkerSetup,
     releases: &'a Releases,
-    /// The release to read at the start, and the release that was read last.
+    /// The release that the next read returns, if it is given in advance, and the release that was read last.
     release: Mutex<(Option<usize>, usize)>,
     slot: Option<usize>,
     mode: Mode,

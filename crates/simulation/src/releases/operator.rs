@@ -32,9 +32,9 @@ impl SimulationRun {
         for (to, at) in (1..).zip(&releases.migrates) {
             sleep(at.saturating_sub(self.shared_state.elapsed())).await;
             if to == 1 && !releases.founded {
-                // The operator records the first catalog before the second. Otherwise a worker with the first catalog
-                // could later record a view that the second catalog no longer has, because a worker may record any view
-                // that was never recorded.
+                // A worker may record any view that was never recorded. If the operator recorded only the second
+                // catalog, a worker with the first catalog could later record a view that the second catalog no longer
+                // has. So the operator records the first catalog before the second.
                 self.fleet.migrate(0).await;
             }
             self.fleet.migrate(to).await;
@@ -76,7 +76,8 @@ impl WorkerFleet {
         }
     }
 
-    /// Returns the recorded catalog at the end of the run. It is an error if this is not the last release.
+    /// Returns the last catalog with the generations that are recorded at the end of the run. Fails if the recorded
+    /// catalog is not the last release.
     pub(crate) async fn recorded(&self, stores: &Stores) -> Result<Arc<Catalog>, String> {
         let Some(releases) = &self.releases else {
             return Ok(Arc::clone(&self.catalog));

@@ -29,7 +29,8 @@ impl Releases {
             return;
         }
         main.workers = *draw.of(&[2, 3, 3]);
-        // Other faults could end runs and workers before they interfere with each other.
+        // Most rushes have no other faults, because a fault could end a run or a worker before it interferes with
+        // another.
         if draw.happens(0.85) {
             main.clear_faults();
             abroad.clear_faults();
@@ -86,8 +87,8 @@ impl Releases {
         abroad.hosts.clone_from(&main.hosts);
         for slot in (0..self.arrives.len()).filter(|slot| *slot != troubled) {
             let off = seconds(draw.magnitude(0.02, 2.0));
-            // A worker can adopt other changes than new views only after the operator has recorded them and the worker
-            // has noticed the record.
+            // If the release only adds views, a worker can adopt it before the migration. Otherwise the worker can
+            // adopt the release only after the operator has recorded it and the worker has noticed the record.
             self.reload(
                 slot,
                 nth,

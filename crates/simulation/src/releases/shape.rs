@@ -38,7 +38,8 @@ enum Release {
 }
 
 impl Release {
-    /// The flags of the views that a release adds or retires. The last flag gives some views their second definition.
+    /// The flags of the views that a release may have. The last flag is different: it gives some views their second
+    /// definition.
     fn parts(&mut self) -> Vec<&mut bool> {
         match self {
             Self::Company(shape) => {

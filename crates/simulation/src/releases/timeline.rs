@@ -1,5 +1,4 @@
-//! The times at which each host gets each catalog and the operator migrates, and the ways in which workers are
-//! notified.
+//! When the operator migrates, when each host gets each catalog, and how the workers are notified.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,8 +97,8 @@ impl Releases {
         self.migrated.store(to, Ordering::Relaxed);
     }
 
-    /// The number of the catalog in the configuration of a host. It is at most one higher than the number of the
-    /// catalog to which the operator has migrated last.
+    /// The number of the catalog in the configuration of a host. A host is at most one catalog ahead of the operator's
+    /// last migration.
     pub(crate) fn configured(&self, slot: usize, now: Duration) -> usize {
         let arrived = self
             .arrives
