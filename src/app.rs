@@ -75,7 +75,7 @@ const INTERRUPT_GRACE: Duration = Duration::from_secs(10);
 /// each part.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum time that the end of the program waits for changes that operators started.
+/// At its end, the program waits at most this long for changes that operators started.
 const CHANGES_GRACE: Duration = Duration::from_secs(10);
 
 pub fn main() -> ExitCode {
@@ -156,7 +156,7 @@ fn start(cli: Cli, out: &mut Output) -> anyhow::Result<Exit> {
     }
 }
 
-/// A runtime, and the signals that end the command running on it.
+/// A runtime, and the signals that interrupt its command.
 struct SignalledRuntime {
     runtime: Runtime,
     interrupts: Interrupts,
@@ -178,9 +178,9 @@ impl SignalledRuntime {
 /// Creates a runtime with half as many threads as the machine has cores, but at least one, unless
 /// `TOKIO_WORKER_THREADS` is set.
 ///
-/// With more threads, threads wake each other for requests that any of them could have sent. On two cores, two
-/// threads take a third more processor time per job than one, and do no more jobs per second. The other cores are
-/// left to the store's threads and the kernel.
+/// More threads wake each other for requests that one thread could send alone. On two cores, two threads take a third
+/// more processor time per job than one, and do no more jobs per second. The store's threads and the kernel use the
+/// other cores.
 fn runtime() -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     if env::var_os("TOKIO_WORKER_THREADS").is_none() {
@@ -234,7 +234,8 @@ async fn dispatch(
             if !traits.ends_in_order {
                 return Ok(Exit::Interrupted);
             }
-            // The command reports its own progress when it ends. A second signal ends it at once.
+            // The first signal asks the command to end, and the command then reports what it has
+            // done. A second signal ends the program at once.
             parts.context.stop.cancel();
             tokio::select! {
                 biased;
@@ -501,9 +502,10 @@ impl AppParts {
         Ok(self.migrator()?.refuse_other_declarations().await?)
     }
 
-    /// Waits until no worker can acknowledge jobs with an older catalog. Otherwise, if such a
-    /// worker wrote a primary after the walk had passed it, the primary would be missing in a new
-    /// view. Returns an error if the configured catalog is not the recorded one.
+    /// Waits until no worker can acknowledge jobs with an older catalog. Such a worker does not
+    /// write items of a new view. If it reconciled a primary that the walk has already passed, the
+    /// new view would not get the items of this version. Returns an error if the configured catalog
+    /// is not the recorded one.
     async fn wait_for_older_workers(&self, out: &mut Output) -> anyhow::Result<()> {
         let migrator = self.migrator()?;
         migrator.refuse_unrecorded().await?;
@@ -577,7 +579,7 @@ impl AppParts {
                 .is_err()
             {
                 tracing::warn!(
-                    "API requests did not finish before the exit: poisoned messages that they received reappear within two minutes; some jobs may not have been sent"
+                    "API requests did not finish before the exit: their poisoned messages reappear within two minutes, and some of their jobs may not be sent"
                 );
             }
         }

@@ -8,9 +8,9 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    // The allocator requests huge pages. Clearing them before their first use took a fifth of a
-    // worker's processor time in batches, so they are disabled. On a kernel without huge pages, the
-    // call fails without harm.
+    // Huge pages are disabled. The allocator requests them, and the kernel clears each page before
+    // its first use: for batches, this took a fifth of a worker's processor time. On a kernel
+    // without huge pages, the call fails without harm.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     evenkeel::app::main()

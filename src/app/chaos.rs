@@ -28,10 +28,10 @@ use evenkeel_storage::system::{SystemClock, SystemRng};
 use evenkeel_storage::{Account, Clock, Rng, Stores};
 use evenkeel_worker::{Mode, Worker, WorkerParts};
 
-/// A job sends a few requests, and each is delayed by at most a second.
+/// Enough for a job, which sends a few requests. Each is delayed by at most a second.
 const JOB_TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum time for which the table service works on a request whose sender is gone (Azure: query
-/// timeout and pagination).
+/// After a worker was killed, the table service may still execute its last requests for this time
+/// (Azure: query timeout and pagination).
 const LATE_REQUEST: Duration = Duration::from_secs(30);
 /// Workers are killed so often that a job may be delivered many times. The limit is so high that no
 /// job is given up.

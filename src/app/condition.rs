@@ -13,8 +13,8 @@ use evenkeel_ops::{NotReady, Readiness};
 use evenkeel_storage::{Clock, ErrorClass, Service, StoreError, StoreHealth as _, Subject};
 use evenkeel_worker::{QueueStatus, ReceiverState, StatusBoard};
 
-/// A queue that has not answered for longer than this is reported. The limit is shorter than the
-/// delay of any alert, and longer than a few lost requests take.
+/// If a queue has not answered for longer than this, it is reported. A few lost requests take less
+/// time. Every alert has a longer delay.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The phase of the program, and the parts that its readiness depends on.
@@ -99,8 +99,8 @@ impl ProgramState {
                 self.clock.now().duration_since(last)
                     > SignedDuration::try_from(SILENCE).unwrap_or(SignedDuration::MAX)
             }
-            // If no poll has failed since the last successful one, the queue is not silent. Its
-            // receiver waits for free slots.
+            // No poll has failed since the last successful one, so the queue is not silent, even if
+            // that poll was long ago. The receiver then waits for free slots.
             (Some(_), None) => false,
         };
         match queue.state {

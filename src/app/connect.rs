@@ -57,9 +57,8 @@ pub fn connect(request: &Request) -> Result<Client, AppConnectError> {
     open(request).map(|(client, _)| client)
 }
 
-/// Creates the missing tables, queues and containers of the catalog, as a worker does when it
-/// starts. It does not retire or replace views. This is for tests of applications with an embedded
-/// store.
+/// Creates the missing tables, queues and containers of the catalog, as a starting worker does.
+/// Does not retire or replace views. Intended for tests of applications that use an embedded store.
 pub async fn prepare_store(request: &Request) -> Result<(), AppConnectError> {
     let (_, migrator) = open(request)?;
     migrator

@@ -1,5 +1,5 @@
-//! Prepares and runs `evenkeel demo`. The demo has a folder with a configuration and a store, and a
-//! worker. An example of the guide gets an empty folder.
+//! Prepares and runs `evenkeel demo`: creates a temporary folder with a configuration and a store,
+//! and starts a worker. For an example of the guide, only creates an empty folder.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -27,7 +27,7 @@ use evenkeel_storage::system::SystemClock;
 use evenkeel_worker::{Mode, RunReport};
 
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
-/// Sections that `--set` may change. The accounts are the demo's own.
+/// Sections that `--set` may change. The demo determines all other settings, such as the accounts.
 const SETTABLE: [&str; 2] = ["http.", "worker."];
 
 /// Runs the story of the demo. Without `--once`, the worker and its HTTP server keep running after

@@ -28,8 +28,8 @@ pub(super) fn report(mut error: anyhow::Error, only_shows: bool, out: &mut Outpu
 
 fn write_failure(error: &anyhow::Error, out: &mut Output) -> io::Result<()> {
     let label = out.note_tone(Tone::Bad, "error");
-    // Only the program's own messages have several lines. Text from outside was escaped when it was
-    // read.
+    // The error is printed as it is. If it has several lines, the program wrote them: text from
+    // outside was escaped when it was read.
     out.write_error(format_args!("{label}: {error}"))?;
     for cause in error.chain().skip(1) {
         out.write_error(format_args!(

@@ -22,15 +22,16 @@ use evenkeel_storage::{
 };
 
 const PARTITION: &str = "worker";
-/// Property with the time, by the table service's clock, at which a worker first wrote its row. The
-/// first write does not set the property, because the Timestamp of the row is that time.
+/// Time at which a worker first wrote its row, by the table service's clock. The service returns
+/// this time as the Timestamp of the first write, so only later writes set the property.
 const STARTED: &str = "Started";
 /// Interval between writes of the row, with jitter.
 const EVERY: Duration = Duration::from_secs(30);
 /// A worker is silent if its row is older than the observer's row by more than this time. It has
 /// then missed three writes, so it hangs or is gone.
 const SILENT: SignedDuration = SignedDuration::from_secs(120);
-/// A row that is older than this is deleted. All other workers have reported its worker by then.
+/// A row that is older than this is deleted. By then, all other workers have reported that the
+/// worker of the row is silent.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,9 +207,9 @@ fn classify(now: Timestamp, rows: &[WorkerRow]) -> (Vec<SilentWorker>, Vec<Entit
             });
         }
     }
-    // A worker that started after another worker had fallen silent counts as its successor. Each
-    // worker is the successor of at most one silent worker. Workers that fell silent last have the
-    // fewest candidates, so their successors are selected first.
+    // A worker can be the successor of a silent worker if it started after that worker had fallen
+    // silent. Each worker succeeds at most one silent worker. The worker that fell silent last has
+    // the fewest candidates, so its successor is selected first.
     silent.sort_by_key(|worker| std::cmp::Reverse(worker.since));
     let mut beginners: Vec<&WorkerRow> = rows.iter().collect();
     beginners.sort_by_key(|row| row.started);

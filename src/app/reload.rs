@@ -22,7 +22,7 @@ use evenkeel_rollout::encryption_changes;
 use evenkeel_rollout::migrations::Migrator;
 use evenkeel_worker::{ReloadableSettings, Tuning};
 
-/// Keys that take effect at once. A key that ends with a point includes all keys below it.
+/// Keys that take effect at once. A key that ends with a dot includes all keys below it.
 const RELOADED_KEYS: [&str; 7] = [
     "log.level",
     "worker.poll.",
@@ -35,12 +35,12 @@ const RELOADED_KEYS: [&str; 7] = [
 /// Keys of the catalog. They take effect when another worker starts.
 const CATALOG_KEYS: [&str; 5] = ["tables.", "views.", "archives.", "retention.", "rules."];
 
-/// The part of the configuration that took effect after it was read.
+/// The part of a reloaded configuration that took effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReloadScope {
     /// The settings took effect, and the worker keeps its catalog.
     Settings,
-    /// The settings and the catalog took effect, because another worker starts.
+    /// The settings and the catalog took effect: a worker starts with this catalog.
     All,
 }
 

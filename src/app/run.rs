@@ -199,8 +199,8 @@ impl Daemon<'_> {
             end.cancel();
             ended
         };
-        // The watchdog runs in the same task as the work, so systemd is no longer notified if the program
-        // hangs.
+        // The watchdog runs in the same task as the work. If the work blocks this task, the
+        // notifications stop, and systemd learns that the program hangs.
         let keeping = self.parts.keep(self.ops_state.as_deref(), &end);
         let (ended, (), (), ()) = tokio::join!(
             working,
@@ -302,8 +302,8 @@ impl Host for Daemon<'_> {
         let mut tending = Box::pin(self.parts.retention_pass(current));
         let tended = match tokio::time::timeout(RETENTION_GRACE, &mut tending).await {
             Ok(next) => Either::Left(ready(next)),
-            // The pass continues in the background. If it were dropped half-way, a rule that it has
-            // claimed would not be sent until the claim has expired.
+            // The pass continues in the background. If it were dropped after it had claimed a rule,
+            // no worker would send the job of the rule until the claim expired.
             Err(_) => Either::Right(tending),
         };
         systemd::ready(&format!(

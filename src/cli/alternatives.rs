@@ -15,7 +15,7 @@ const ALTERNATIVES: [(&str, &str); 3] = [
     ),
     (
         "--entities",
-        "a sample has 1,000 entities at most; --sample reads your own choice from a file",
+        "a sample has 1,000 entities at most; to choose them yourself, write them to a file for --sample",
     ),
 ];
 

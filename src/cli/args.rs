@@ -88,7 +88,7 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Compare every item with its expected state; exit code 3 on drift
     Audit(audit::AuditArgs),
-    /// Bring all items of every primary in step with it
+    /// Bring all items in step with their primaries
     Backfill(backfill::BackfillArgs),
     /// Delete the entities of a table by key range, condition or age, as a job
     DeleteWhere(sweep::DeleteWhereArgs),
@@ -108,7 +108,7 @@ pub enum Command {
     Keys(keys::KeysArgs),
     /// Check accounts, queues, catalog and workers; print problems and their remedies
     Doctor(doctor::DoctorArgs),
-    /// Load one partition, then several, and compare them with the target of a partition
+    /// Put load on one partition, then on several; compare with the target of a partition
     Stress(stress::StressArgs),
     /// Show which job an event becomes
     Events(events::EventsArgs),
@@ -147,7 +147,7 @@ pub(crate) struct CommandTraits {
 pub(crate) enum Warnings {
     /// Warnings are printed, because the command puts a catalog into force.
     Printed,
-    /// Warnings are not printed, because this command would only repeat them.
+    /// Warnings are not printed. The commands that put a catalog into force print them.
     #[default]
     Omitted,
 }

@@ -32,7 +32,7 @@ pub struct AuditArgs {
     /// Put jobs on a queue for the workers
     #[arg(long)]
     pub submit: bool,
-    /// Queue for the jobs, including those of failed primaries; default the first that allows them
+    /// Queue for the jobs, and for the sync jobs of primaries that fail; default the first that allows them
     #[arg(long, value_name = "NAME")]
     pub queue: Option<QueueName>,
 }

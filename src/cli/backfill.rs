@@ -19,7 +19,7 @@ use evenkeel_rollout::migrations::Migrator;
 
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel backfill", "brings every primary of every table with views in step, with progress"),
+    ("evenkeel backfill", "the primaries of every table with views; shows the progress"),
     ("evenkeel backfill --table Employees", "the primaries of one table"),
     ("evenkeel backfill --view employees_by_email --submit", "as a job for the workers, for the source of one view"),
 ]))]
@@ -33,7 +33,7 @@ pub struct BackfillArgs {
     /// Put jobs on a queue for the workers
     #[arg(long)]
     pub submit: bool,
-    /// Queue for the jobs, including those of failed primaries; default the first that allows them
+    /// Queue for the jobs, and for the sync jobs of primaries that fail; default the first that allows them
     #[arg(long, value_name = "NAME")]
     pub queue: Option<QueueName>,
 }

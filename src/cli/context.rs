@@ -25,10 +25,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// Finds the table for a name that a user typed. The name of a table of the catalog is found in
-    /// upper or lower case. Any other name is a table of the account `main`, or of the account
-    /// before a colon (`archive:OldEmployees`). If a table is in several accounts, the user must
-    /// name the account.
+    /// Finds the table for a name that a user typed. A table of the catalog is found in upper or
+    /// lower case. Any other table is assumed in the account `main`. The user can name the account
+    /// before a colon (`archive:OldEmployees`), and must do so if the catalog has the table in
+    /// several accounts.
     pub fn table(&self, typed: &str) -> Result<TableRef, UsageError> {
         let target = self.target(typed)?;
         if target.accounts.is_spread() {

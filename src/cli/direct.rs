@@ -1,4 +1,4 @@
-//! Accounts for commands that measure the service.
+//! Direct access to the accounts, for commands that measure the service.
 
 use std::sync::Arc;
 

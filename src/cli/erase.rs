@@ -55,8 +55,8 @@ struct ErasureReport<'a> {
     /// Large values that stay until a recheck.
     #[serde(skip_serializing_if = "Option::is_none")]
     erasing: Option<PendingValues>,
-    /// Time until which queued rechecks contain the entity's key, and keys that views made of its
-    /// values.
+    /// Until this time, queued rechecks contain the key of the entity and the keys that views made
+    /// of its values.
     #[serde(skip_serializing_if = "Option::is_none")]
     rechecks_until: Option<Timestamp>,
     /// Why data of the entity may be left; `None` if nothing is left.

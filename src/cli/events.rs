@@ -22,7 +22,7 @@ pub struct EventsArgs {
 pub enum EventsAction {
     /// Show which mapping matches an event, and the job that it becomes; sends nothing and opens no store
     #[command(after_help = help::after(&[
-        ("evenkeel events try created.json", "exit code 1 if the event becomes no job, with the reason that its poison message would have"),
+        ("evenkeel events try created.json", "prints the job; or, with exit code 1, why a worker would move the event to the poison queue"),
         ("evenkeel events try - --json < created.json", "the same as JSON; the event may be plain JSON or Base64, as in a queue"),
     ]))]
     Try(TryArgs),
@@ -37,7 +37,7 @@ pub struct TryArgs {
 
 #[derive(Serialize)]
 struct EventTrial<'a> {
-    /// Every mapping, with whether its `when` matches the event.
+    /// Every mapping, and whether its `when` matches the event.
     mappings: Vec<Mapping<'a>>,
     job: Option<Map<String, Value>>,
     /// The queues that allow the job.
@@ -60,7 +60,7 @@ pub fn events(args: &EventsArgs, request: &Request, out: &mut Output) -> anyhow:
         job::decode_object(text.trim()).map_err(|error| anyhow::anyhow!(cause::chain(&error)))?;
     let Some(event) = ForeignEvent::of(&object) else {
         anyhow::bail!(
-            "not an event: it has an \"op\", or neither \"specversion\" (CloudEvents) nor \"eventType\" (Event Grid)"
+            "not an event: expected \"specversion\" (CloudEvents) or \"eventType\" (Event Grid), and no \"op\""
         );
     };
     let trial = trial(event, &settings);

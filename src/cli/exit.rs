@@ -105,14 +105,14 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The store error in this cause, which may be boxed.
+/// Returns the store error, boxed or not, if this cause is one.
 pub(crate) fn store_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a StoreError> {
     cause
         .downcast_ref::<StoreError>()
         .or_else(|| cause.downcast_ref::<Box<StoreError>>().map(AsRef::as_ref))
 }
 
-/// The error for arguments that are invalid, alone or with this configuration.
+/// The error for arguments that are invalid or do not fit the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);

@@ -25,7 +25,7 @@ pub struct FindArgs {
     /// Decrypt encrypted properties, if the configuration has the keys
     #[arg(long)]
     pub decrypt: bool,
-    /// Accept plain values of encrypted properties, from before the table was encrypted; otherwise an error
+    /// Accept plain values of encrypted properties, written before the table was encrypted; without this option, reading one is an error
     #[arg(long, requires = "decrypt")]
     pub allow_plain: bool,
 }

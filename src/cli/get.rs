@@ -19,12 +19,12 @@ use evenkeel_storage::{ErrorClass, Missing, Service, StoreError};
 #[command(after_help = help::after(&[
     ("evenkeel get Employees Sales 000223", "the entity, with its ETag and the EDM types that JSON lacks"),
     ("evenkeel get archive:FormerEmployees Sales 000223", "from a table of another account"),
-    ("evenkeel get Employees Sales 000223 --resolve", "with the content of properties in blobs"),
+    ("evenkeel get Employees Sales 000223 --resolve", "with the values that are stored in blobs"),
     ("evenkeel get Employees Sales 000223 --property Photo --out photo.png", "one value, however large, as a file"),
     ("evenkeel get EmployeeIndex last_name Kim --resolve", "a list in one piece, however long it is"),
 ]))]
 pub struct GetArgs {
-    /// The table (case-insensitive); ACCOUNT:TABLE for another account than the catalog's or main
+    /// The table (case-insensitive); ACCOUNT:TABLE if it is neither in the catalog nor in the account main
     #[arg(value_name = "TABLE")]
     pub table: String,
     /// The PartitionKey
@@ -36,7 +36,7 @@ pub struct GetArgs {
     /// Load values from blobs, decrypt properties if the configuration has the keys, and join pieces of lists and rows of wide entities
     #[arg(long)]
     pub resolve: bool,
-    /// Accept plain values of encrypted properties, from before the table was encrypted; otherwise an error
+    /// Accept plain values of encrypted properties, written before the table was encrypted; without this option, reading one is an error
     #[arg(long)]
     pub allow_plain: bool,
     /// Write the value of this property to --out, whatever its size

@@ -47,17 +47,18 @@ pub enum KeysAction {
     New(NewArgs),
     /// Wrap every data key by the current key-encryption key
     ///
-    /// No entity is written. It may be interrupted and repeated at any time while workers run. A key-encryption key that wraps no data
-    /// key may be removed from the configuration.
+    /// No entity is written. The command can run while workers run, and can be interrupted and repeated. A key-encryption key that
+    /// wraps no data key may be removed from the configuration.
     #[command(after_help = help::after(&[
         ("evenkeel keys rewrap", "after another key became current in [encryption] and every worker runs with it"),
     ]))]
     Rewrap,
     /// Encrypt the plain values of a table that is encrypted now
     ///
-    /// Reads every entity of the table and sends a job for each that has a plain value of an encrypted property, on condition that
-    /// the entity has not changed. Copies follow. Repeat it until it finds nothing; until then readers need --allow-plain. Run it soon,
-    /// because a plain value that somebody writes in between is encrypted too.
+    /// Reads every entity of the table and sends a job for each that has a plain value of an encrypted property. Copies follow. If an
+    /// entity changes before its job runs, it is left to the next run. Repeat the command until it finds nothing; until then readers
+    /// need --allow-plain. Run it soon: it cannot tell old plain values from those that somebody writes into the table in the meantime,
+    /// and encrypts both.
     #[command(after_help = help::after(&[
         ("evenkeel keys encrypt Employees", "after the table was set to `encrypt`; repeat until it finds nothing"),
     ]))]
@@ -133,7 +134,7 @@ struct EncryptTally {
     entities: u64,
     /// Number of entities for which a job was sent.
     plain: u64,
-    /// Number of entities with a value in a blob. The value may be plain.
+    /// Number of entities with a value in a blob. Blobs are not read, so the value may be plain.
     in_blobs: u64,
 }
 
@@ -344,7 +345,7 @@ async fn encrypt(args: &EncryptArgs, context: &Context, out: &mut Output) -> any
     progress.end();
     if done.in_blobs > 0 {
         let EncryptTally { in_blobs, .. } = done;
-        out.write_error(format_args!("not checked: values in blobs of {in_blobs} entities. Write the values again that are older than `encrypt`"))?;
+        out.write_error(format_args!("not checked: values in blobs of {in_blobs} entities. Put a value again if it was written before the table had `encrypt`"))?;
     }
     if out.format() == Format::Json {
         out.value(&done)?;

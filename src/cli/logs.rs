@@ -55,9 +55,9 @@ impl LineFilter<'_> {
     }
 }
 
-/// Parses a time in the format of an entity's times; without an offset it is UTC. A day stands for
-/// its midnight. A parser of days is not used, because it would accept a time and ignore the time
-/// of day.
+/// Parses a time in the format of an entity's times, or a day, which stands for its midnight. A
+/// time without an offset is in UTC. A day is completed to a time before it is parsed: a parser of
+/// days would also accept times, and ignore the time of day.
 fn moment(text: &str) -> Result<Timestamp, String> {
     EdmDateTime::parse(text)
         .or_else(|_| EdmDateTime::parse(&format!("{text}T00:00:00Z")))
@@ -149,7 +149,7 @@ fn target<'a>(archive: &str, context: &'a Context) -> anyhow::Result<&'a LogTarg
     }
 }
 
-/// The folders that archive the hours of a time range.
+/// The archive folders of all hours of a time range.
 fn folders(target: &LogTarget, from: Timestamp, to: Timestamp) -> impl Iterator<Item = String> {
     let hour = |moment: Timestamp| moment.as_second().div_euclid(3_600);
     (hour(from)..=hour(to))

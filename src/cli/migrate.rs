@@ -146,8 +146,7 @@ async fn status(migrator: &Migrator, out: &mut Output) -> anyhow::Result<Exit> {
                 .iter()
                 .filter(|survey| survey.sample.view == view.view)
             {
-                // If there is a loss, its warning contains the numbers, so they are not printed
-                // again.
+                // If the sample shows a loss, the numbers of the sample are part of its warning.
                 if let Some(numbers) = survey.sample.numbers().filter(|_| !survey.sample.loss) {
                     out.line(format_args!("    {numbers}"))?;
                 }
@@ -331,8 +330,8 @@ mod tests {
         }
     }
 
-    /// Migrates a store that starts after this time. Returns whether that succeeded, and the
-    /// output.
+    /// Migrates a store that refuses connections for this time. Returns whether the migration
+    /// succeeded, and the output.
     async fn migrated(takes: Duration) -> (bool, String) {
         let clock = SystemClock::new();
         let world = world(Arc::new(Starting { clock, takes }));

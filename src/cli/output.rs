@@ -39,7 +39,7 @@ pub enum Format {
 pub enum Tone {
     Strong,
     Good,
-    /// The text is something to check.
+    /// The text reports something that the user should check.
     Warning,
     Bad,
     /// The text is less important.
@@ -153,8 +153,8 @@ impl Output {
         paint(self.notes.colour, tone, text)
     }
 
-    /// Writes rows in columns under a heading. The columns are aligned by their width on a
-    /// terminal, on which a Korean letter takes two places. If there are no rows, nothing is
+    /// Writes rows in columns under a heading. Columns are aligned by the width that their text has
+    /// on a terminal: a Korean letter is two characters wide. If there are no rows, nothing is
     /// written.
     pub fn columns<const N: usize>(
         &mut self,

@@ -75,8 +75,8 @@ struct PlanWithWarnings {
     warnings: Vec<String>,
 }
 
-/// Returns warnings about views whose properties the primary lacks. Other primaries may lack the
-/// properties too, so a sample of the table is read.
+/// If the primary lacks properties that a view uses, reads a sample of the table, and returns
+/// warnings about views whose properties are missing there too.
 async fn warnings(primary: &Primary, context: &Context) -> anyhow::Result<Vec<String>> {
     let Some(source) = context.catalog.table(&primary.table) else {
         return Ok(Vec::new());

@@ -157,8 +157,8 @@ impl ProgressLines {
     }
 }
 
-/// The total as a text. It is empty if the total is unknown, or too low because it comes from an
-/// earlier count.
+/// The total as a text. The text is empty if the total is unknown. It is also empty if more than
+/// the total is done: the total comes from an earlier count and may be too low.
 fn of_about(total: Option<u64>, done: u64) -> String {
     total
         .filter(|total| done <= *total)

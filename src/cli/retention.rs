@@ -13,7 +13,7 @@ use evenkeel_model::{TableName, ViewName};
 #[command(after_help = help::after(&[
     ("evenkeel retention --dry-run", "which tables would be created and dropped, and how many entities rules would remove"),
     ("evenkeel retention --dry-run old_bookings", "the same for one rule"),
-    ("evenkeel retention", "does now what workers do every hour, and sends the jobs of all drops and rules, even if not due"),
+    ("evenkeel retention", "does what workers do every hour, and also sends the jobs of drops and rules that are not due yet"),
 ]))]
 pub struct RetentionArgs {
     /// Retentions and rules; default all

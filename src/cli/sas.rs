@@ -99,7 +99,7 @@ pub async fn sas(
         .with_context(too_long)?;
     let issued = issue(&grant, expires).await?;
     let (opens, permissions) = (described(&grant.target), grant.permissions.as_str());
-    // A token has its expiry in whole seconds.
+    // The expiry is shown in whole seconds, as the token contains it.
     let expires = issued.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     tracing::warn!(target: AUDIT, name = %grant.name, account = %grant.account, %opens, permissions, %expires, "audit: shared access signature issued");
     let token = issued.token.expose_secret();

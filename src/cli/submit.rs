@@ -31,7 +31,7 @@ mod unsent;
     (r#"evenkeel submit '{"op":"archive","archive":"former_employees","pk":"Sales","rk":"000223"}'"#, "moves an entity into its archive"),
     ("evenkeel submit --queue bulk - < jobs.jsonl", "one job per line, to another queue; bad lines are reported and skipped"),
     ("evenkeel submit --unsent rest.jsonl - < jobs.jsonl", "writes the lines that were not sent to rest.jsonl"),
-    ("evenkeel submit --pack 100 - < jobs.jsonl", "packs up to 100 neighbouring lines into a message, which costs a hundredth"),
+    ("evenkeel submit --pack 100 - < jobs.jsonl", "packs up to 100 neighbouring lines into a message, so that sending costs a hundredth"),
 ]))]
 pub struct SubmitArgs {
     /// Queue; default the first that allows the operation
@@ -112,8 +112,7 @@ struct Submission<'a> {
 
 /// Maximum number of ignored fields that a warning names.
 const FIELDS_NAMED: usize = 5;
-/// Maximum time for which lines wait to be packed with later lines while the writer of the input
-/// pauses.
+/// If no line arrives for this time, the lines that wait to be packed with later lines are sent.
 const PACKED_WITHIN: Duration = Duration::from_millis(20);
 
 /// A job that was sent, for `--json`.

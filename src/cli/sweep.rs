@@ -57,7 +57,7 @@ pub struct SweepSelection {
     /// Only before this key
     #[arg(long, value_name = "KEY", value_parser = args::key, allow_hyphen_values = true)]
     pub before: Option<Key>,
-    /// Only entities that satisfy this condition, also with `now - 90d` and `Timestamp` (the last write)
+    /// Only entities that satisfy this condition; it may use `now - 90d` and `Timestamp` (the last write)
     #[arg(long = "where", value_name = "CONDITION", value_parser = TimedCondition::parse)]
     pub condition: Option<TimedCondition>,
     /// Every entity of the table

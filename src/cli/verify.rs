@@ -102,7 +102,7 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     })
 }
 
-/// The existing tables by date, and the tables that follow them.
+/// The existing tables by date: sources of views, and the tables to which their views write.
 async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<TableRef>> {
     let accounts: BTreeSet<&AccountName> = catalog
         .dated_views
@@ -125,12 +125,13 @@ async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<
     Ok(found)
 }
 
-/// The location of an item: its site and its part of the content. A set of properties also has the
-/// name of its view, because several views may set properties on one entity.
+/// The location of an item: its row or blob, and the part of it that is the item. For a set of
+/// properties, the location includes the name of the view, because several views may set properties
+/// on one entity.
 type ItemPlace = (AccountName, Site, Option<Part>, Option<ViewName>);
-/// Derived items. If an item is a whole row, its owner and content are included. Other items need
-/// neither: a member of a list contains the keys of its primary, and a large value is identified by
-/// its name.
+/// Derived items. Whole rows and sets of properties have their owner and content. Members of lists
+/// and large values have neither: a member contains the keys of its primary, and the name of a
+/// large value identifies it.
 type DerivedItems = BTreeMap<ItemPlace, Option<(Owner, Entity)>>;
 
 /// The derived items in a row.

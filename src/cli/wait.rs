@@ -11,12 +11,12 @@ use evenkeel_model::{ETag, EntityKey, Key, TableName};
 
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
-    ("evenkeel wait Employees Sales 000223", "until every copy and list has the current version, or is gone like the entity"),
+    ("evenkeel wait Employees Sales 000223", "until every copy and list has the current version, or no trace of the entity if it is deleted"),
     (r#"evenkeel wait Employees Sales 000223 --etag "W/\"datetime'...'\"" --timeout 2s"#, "until they have this version, or a later one"),
     ("evenkeel wait Employees Sales 000223 --timeout 0s", "checks once"),
 ]))]
 pub struct WaitArgs {
-    /// The table of the primary, one of the catalog (case-insensitive)
+    /// The table of the primary, from the catalog (case-insensitive)
     #[arg(value_name = "TABLE")]
     pub table: TableName,
     /// The PartitionKey

@@ -29,7 +29,8 @@ pub(super) struct WholeTables<'a> {
 
 /// How a command continues after its tables were selected.
 pub(super) enum WalkStart {
-    /// The command walks over these tables. The exit code applies if nothing else decides it.
+    /// The command walks over these tables. It ends with this exit code if the walk has no other
+    /// result.
     Here(Vec<TableName>, Exit),
     /// The command has nothing more to do, because jobs were sent or it was interrupted.
     Ended(Exit),
@@ -62,7 +63,7 @@ pub(super) async fn begin(
 #[derive(Debug, Default)]
 struct TableSelection {
     tables: BTreeSet<TableName>,
-    /// Sources of retired views whose tables cannot be walked over, with the reason.
+    /// A message for each source of retired views that cannot be walked over.
     unknown: Vec<String>,
 }
 
@@ -71,8 +72,8 @@ impl TableSelection {
         self.tables.iter().cloned().collect()
     }
 
-    /// The exit code if nothing else decides it. The command has failed if none of the selected
-    /// tables can be walked over.
+    /// The exit code if the walk has no other result. The command fails if it selected only tables
+    /// that cannot be walked over.
     fn exit(&self) -> Exit {
         if self.tables.is_empty() && !self.unknown.is_empty() {
             Exit::Failed
@@ -122,7 +123,7 @@ impl TableSelection {
                     self.tables.extend(tables);
                 } else {
                     self.unknown.push(unknown(
-                        "without their [retention] their footprint tables cannot be found",
+                        "this source has no [retention], so its footprint tables cannot be found",
                     ));
                 }
             }
@@ -315,8 +316,8 @@ async fn submit(
     Ok(selection.exit())
 }
 
-/// The delivery of a job that this process runs itself. It is like a delivery from the queue that
-/// allows the job.
+/// The delivery of a job that this process runs itself. Follow-up jobs go to the same queues as if
+/// a worker had received the job from the queue that allows it.
 pub(super) fn delivery(
     job: &Value,
     queue: Option<&QueueName>,

@@ -39,7 +39,8 @@ const WORKER_LIFETIME: (f64, f64) = (0.5, 4.0);
 const PACE: Duration = Duration::from_millis(300);
 /// How long every queue must stay empty at the end.
 const QUIET: Duration = Duration::from_secs(2);
-/// Maximum duration of the last worker. Leases and rechecks take less than a minute.
+/// Maximum time that the last worker takes to complete all jobs. It waits less than a minute for
+/// leases and rechecks.
 const CALM: Duration = Duration::from_mins(10);
 const MAX_FINDINGS: usize = 10;
 /// Estimated requests before and after the changes. Like [`COST_PER_MINUTE`], the numbers are somewhat

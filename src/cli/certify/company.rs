@@ -1,10 +1,9 @@
 //! Makes the changes of the application during the chaos, and computes their expected result. Pure.
 //!
-//! The application creates an employee by a write and renames it by further writes. A job makes the
-//! last change of an employee, and no write follows. So there is one expected result, however often
-//! and in whatever order jobs are delivered. No view sets properties on employees, because such a
-//! write would come after the job. A redelivered job does not change an entity that was written
-//! later.
+//! The application creates and renames an employee by writes. A job makes the last change, and no
+//! write of the application follows. So there is one expected result, however often and in whatever
+//! order jobs are delivered. No view sets properties on employees: such a write could follow the
+//! last job, and a job does not change an entity that was written after it was sent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,8 +24,8 @@ const DEPARTMENTS: u32 = 5;
 /// One in this many employees is a manager.
 const MANAGERS: u32 = 12;
 /// Minimum time between the last write of an employee and the job that makes the last change. A job
-/// does not change an entity that was written after the job was sent, and queues round the time of
-/// sending to whole seconds.
+/// does not change an entity that was written after the job was sent. Queues round the time of
+/// sending to whole seconds, so a job that follows too soon might seem older than the write.
 const SETTLING_TIME: Duration = Duration::from_secs(5);
 
 const FIRST: [&str; 8] = ["Ada", "Bo", "Chi", "Dag", "Eva", "Gül", "Hana", "Ivo"];

@@ -76,7 +76,7 @@ impl GuideExample {
             .unwrap_or_default()
     }
 
-    /// The commands of the example on a day (`%Y%m%d`).
+    /// The commands of the example. `day` (`%Y%m%d`) replaces `$DAY`.
     pub fn steps(&self, day: &str) -> anyhow::Result<Vec<GuideStep>> {
         steps::parse(self.script, day)
             .with_context(|| format!("could not read the steps of {}", self.name))
@@ -107,7 +107,8 @@ pub fn list_examples(out: &mut Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Runs an example in an empty folder, on a day (`%Y%m%d`). Returns an error if a command fails.
+/// Runs an example in an empty folder. `day` (`%Y%m%d`) replaces `$DAY`. Returns an error if a
+/// command fails.
 pub fn run_example(name: &str, folder: &Path, day: &str, out: &mut Output) -> anyhow::Result<Exit> {
     let Some(example) = GUIDE_EXAMPLES.iter().find(|example| example.name == name) else {
         return Err(UsageError::new(format!(

@@ -18,7 +18,7 @@ use evenkeel_telemetry::latency::Latencies;
 const CLOCK_ERROR: SignedDuration = SignedDuration::from_secs(450);
 /// A clock difference of at least this is a warning. The age limits of messages and taints allow for clocks that differ by seconds.
 const CLOCK_WARNING: SignedDuration = SignedDuration::from_secs(30);
-/// A longer median latency of point reads is a warning. Within a region, a point read takes some milliseconds.
+/// If the median latency of point reads is longer than this, it is a warning. Within a region, a point read takes some milliseconds.
 const FAR: Duration = Duration::from_millis(30);
 /// If the oldest message is at least this old, the backlog is a warning.
 const OLD: Duration = Duration::from_mins(5);
@@ -219,7 +219,7 @@ pub(super) fn latency(
     })
 }
 
-/// `age` is the age of the oldest of the first visible messages; `workers` is the number of running
+/// `age` is the age of the oldest message that was peeked. `workers` is the number of running
 /// workers.
 pub(super) fn backlog(
     queue: &QueueName,
@@ -298,7 +298,7 @@ pub(super) fn throttling(account: &AccountName, throttled: u64, requests: u64) -
             format!("none of {requests} requests was throttled"),
         );
     }
-    let remedy = "the account or a partition is at its limit, since this command sends only a few requests: see docs/keys.md#hot-partitions";
+    let remedy = "this command sends too few requests to cause this: the account or a partition is at its limit, see docs/keys.md#hot-partitions";
     Diagnosis::warning(
         "throttling",
         account,

@@ -171,7 +171,7 @@ pub(super) async fn queue(
     Ok((findings, true))
 }
 
-/// Number of messages of a queue, and the age of the oldest of the first visible messages.
+/// Number of messages of a queue, and the age of the oldest one among the first visible messages.
 async fn waiting(
     account: &Account,
     queue: &QueueName,

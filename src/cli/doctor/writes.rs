@@ -115,8 +115,8 @@ async fn queues(account: &Account, queue: &QueueName) -> Result<(), StoreError> 
             .delete(queue, &message.id, &updated.pop_receipt)
             .await
         {
-            // Another receiver may have received the message while it was visible, so its lease may
-            // be lost.
+            // The update makes the message visible. If another receiver gets it before this
+            // deletion, the lease is lost, which is no error.
             Err(error) if error.class != ErrorClass::LeaseLost => return Err(error),
             _ => {}
         }

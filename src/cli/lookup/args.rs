@@ -23,7 +23,7 @@ pub struct LookupArgs {
     /// A view or an archive, then terms: Property=value, Property>=value, Property<value or Property^=prefix (for an archive, terms for its own keys)
     #[arg(value_name = "VIEW|TERM")]
     pub words: Vec<String>,
-    /// Table to look up by its own keys; with a view of tables by date, the table of one date
+    /// Table to look up by its own keys; with a view of tables by date, the source table of one date
     #[arg(long, value_name = "TABLE")]
     pub table: Option<TableName>,
     /// Only rows that satisfy this condition (tables, archives in tables, copies)
@@ -41,13 +41,13 @@ pub struct LookupArgs {
     /// Continue an earlier lookup with the same terms
     #[arg(long = "continue", value_name = "TOKEN")]
     pub token: Option<String>,
-    /// Join an entity of another table, whose keys are templates over the row's properties; repeatable
+    /// Join an entity of another table: PK and RK are templates over the row's properties; repeatable
     #[arg(long = "with", value_name = "TABLE=PK/RK")]
     pub joins: Vec<JoinSpec>,
     /// Decrypt encrypted properties, if the configuration has the keys
     #[arg(long)]
     pub decrypt: bool,
-    /// Accept plain values of encrypted properties, from before the table was encrypted; otherwise an error
+    /// Accept plain values of encrypted properties, written before the table was encrypted; without this option, reading one is an error
     #[arg(long, requires = "decrypt")]
     pub allow_plain: bool,
     /// Print the primaries instead of the copies or members

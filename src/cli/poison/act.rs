@@ -222,9 +222,9 @@ async fn each_queue(
     report(selection, &handled, error, verb, context, out)
 }
 
-/// Asks for confirmation. Returns, for each queue, the time at which the last counted message was
-/// put, or `None` if the answer is no. If no message matches, nothing is asked. Without a terminal,
-/// this fails.
+/// Asks for confirmation, unless no message matches. Returns `None` if the answer is no. Otherwise
+/// returns, for each queue, the time at which the last counted message was put. Fails without a
+/// terminal.
 async fn confirmed(
     selection: &Selector,
     context: &Context,

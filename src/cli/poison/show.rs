@@ -99,8 +99,8 @@ pub(super) fn whole_text(entry: &PoisonEntry, body: Option<&str>) -> String {
     text
 }
 
-/// Maximum number of characters of an error in a list. An error that contains a row and its owner
-/// fits.
+/// Maximum number of characters of an error in a list. An error that names a row and the primary
+/// that owns it fits.
 const ERROR: usize = 160;
 
 pub(super) const HEADING: [&str; 7] = [

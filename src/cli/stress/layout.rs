@@ -8,9 +8,9 @@ use evenkeel_storage::TableOperation;
 
 use super::super::UsageError;
 
-/// Maximum number of operations in an entity group transaction, and a number of bytes that keeps it
-/// below 4 MiB on the wire.
+/// Maximum number of operations in an entity group transaction (Azure).
 const OPERATIONS: usize = 100;
+/// Maximum size of the entities in a transaction, so that the whole request stays below 4 MiB.
 const BYTES: usize = 3 << 20;
 
 #[derive(Debug)]

@@ -55,7 +55,7 @@ pub struct StressArgs {
     /// Take the sample from a file: an entity as JSON on each line, as `get --json` prints it
     #[arg(long, value_name = "FILE")]
     pub sample: Option<PathBuf>,
-    /// A template of the PartitionKey, over the properties of the sample; two are compared
+    /// A template of the PartitionKey, over the properties of the sample; give two to compare them
     #[arg(long, value_name = "TEMPLATE", value_parser = |text: &str| Template::parse(text))]
     pub key: Vec<Template>,
     /// Without --key: number of partitions in the second load
@@ -79,7 +79,7 @@ pub struct StressArgs {
     /// Peak load of your application in entities per second, to judge the keys by
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub peak: Option<u32>,
-    /// Account; default that of --table, or `main`
+    /// Account for the scratch table, if no --table determines it; default `main`
     #[arg(long, value_name = "ACCOUNT", value_parser = |text: &str| AccountName::new(text), conflicts_with = "table")]
     pub account: Option<AccountName>,
     /// Write a chart of entities per second over time, as SVG
@@ -252,8 +252,8 @@ impl StressPlan {
             args.key.len()
         };
         let pages = if source.is_some() { sample::PAGES } else { 0 };
-        // The scratch table is created and deleted, and in the worst case each entity needs its own
-        // transaction.
+        // One request creates the scratch table, and one deletes it. In the worst case, each entity
+        // of the sample is written by its own transaction.
         let table = 2 + pages as u64 + loads as u64 * (sample::ENTITIES as u64 + args.requests);
         Ok(Self {
             source,

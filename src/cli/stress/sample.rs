@@ -14,11 +14,13 @@ use evenkeel_storage::{Page, Query};
 
 /// Maximum size of a sample in bytes.
 const BYTES: usize = 64 << 20;
-/// Maximum number of entities in a sample, which is one page.
+/// Maximum number of entities in a sample. A page of a table has at most this many rows.
 pub(super) const ENTITIES: usize = 1_000;
-/// Number of entities that are generated if there is no sample. A partition accepts them at once.
+/// Number of entities that are generated if there is no sample. One partition accepts so many at
+/// once without throttling.
 const GENERATED: usize = 400;
-/// Maximum number of pages that are read for a sample, because a page may have few rows.
+/// Maximum number of pages that are read for a sample. A page may have fewer rows than the sample
+/// needs.
 pub(super) const PAGES: usize = 11;
 
 pub(super) async fn sample(

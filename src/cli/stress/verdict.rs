@@ -88,8 +88,8 @@ impl JudgedLoad {
     }
 
     fn remedy(&self) -> String {
-        // If the partition is throttled below its target, the number of buckets is chosen for the
-        // target.
+        // A throttled partition may serve less than its target. The number of buckets is then
+        // computed from the target.
         let buckets = buckets(self.hottest().max(TARGET));
         format!("Divide it, for example with {{RowKey|bucket:{buckets}}} at the end of the key.")
     }
@@ -120,7 +120,7 @@ pub(super) fn comparison(
         }
     };
     format!(
-        "{second} answered {} the entities/s of {first}. With the hottest partition at its target, {second} serves {} and {first} serves {}.",
+        "{second} reached {} the rate of {first}. Within Azure's targets, {second} can serve {} and {first} can serve {}.",
         times(other.entities_per_second, one.entities_per_second),
         per_second(other.capacity()),
         per_second(one.capacity())
@@ -206,7 +206,7 @@ mod tests {
         );
         assert_eq!(
             text,
-            "{RowKey} answered 3.4 times the entities/s of {Department}. With the hottest partition at its target, {RowKey} serves 20,000 entities/s and {Department} serves 2,667 entities/s."
+            "{RowKey} reached 3.4 times the rate of {Department}. Within Azure's targets, {RowKey} can serve 20,000 entities/s and {Department} can serve 2,667 entities/s."
         );
     }
 }

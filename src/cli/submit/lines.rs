@@ -8,8 +8,8 @@ use tokio::io::{
 
 use evenkeel_model::limits;
 
-/// Maximum length of a line in bytes, which is more than any message has. The rest of a longer line
-/// is not kept in memory.
+/// Maximum length of a line in bytes. Every job that fits into a message is shorter. The rest of a
+/// longer line is skipped and not kept in memory.
 const LONGEST: u64 = 2 * limits::EXPANDED_BODY_BYTES as u64;
 
 pub(super) struct InputLines<R> {

@@ -154,7 +154,8 @@ impl Stage {
         .unwrap()
     }
 
-    /// Makes the commands end if another catalog is recorded.
+    /// Lets the commands check, as in the program, whether another catalog is recorded. If so, they
+    /// end.
     async fn hold(&self) {
         let migrator = migrator(&self.world, &self.context.catalog);
         let version = migrator.recorded_version().await.unwrap();
