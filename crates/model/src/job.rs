@@ -623,7 +623,7 @@ mod tests {
                 "\"cursor\": the cursor has format version 2, but this program reads version 1",
             ),
             (
-                json!({"op": "carry", "view": "v", "one": {"pk": "p"}, "table": "Employees", "pk": "p"}),
+                json!({"op": "propagate", "view": "v", "one": {"pk": "p"}, "table": "Employees", "pk": "p"}),
                 "\"one\": missing field `rk`",
             ),
             (json!({"op": "explode"}), "explode"),

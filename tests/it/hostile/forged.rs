@@ -245,8 +245,8 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
     let jobs = select(vec![
         json!({"op": "backfill", "view": "by_email", "cursor": {"next_pk": "zzz", "next_rk": "z", "done": 9}}),
         json!({"op": "audit", "table": "Staff", "repair": true, "cursor": {"next_pk": "zzz", "next_rk": "z", "rows": 99_999}}),
-        json!({"op": "carry", "view": "floor", "one": {"pk": "Sales", "rk": "department"}, "table": "Payroll", "pk": "Sales"}),
-        json!({"op": "carry", "view": "floor", "one": {"pk": "Sales", "rk": "7"}, "table": "Rooms", "pk": "Sales", "cursor": {"taken": 3, "taken_by": {"pk": "a", "rk": "b"}}}),
+        json!({"op": "propagate", "view": "floor", "one": {"pk": "Sales", "rk": "department"}, "table": "Payroll", "pk": "Sales"}),
+        json!({"op": "propagate", "view": "floor", "one": {"pk": "Sales", "rk": "7"}, "table": "Rooms", "pk": "Sales", "cursor": {"taken": 3, "taken_by": {"pk": "a", "rk": "b"}}}),
         json!({"op": "put", "table": "Staff", "pk": "Sales", "rk": "7", "entity_ref": {"blob": "payroll/2026/salaries.csv"}}),
         json!({"op": "put", "table": "Staff", "entity": {"PartitionKey": "Sales", "RowKey": "7"}, "blobs": {"Photo": {"blob": "payroll/2026/salaries.csv"}}}),
         json!({"op": "put", "table": "Staff", "entity": {"PartitionKey": "Sales", "RowKey": "7", "Photo": pointer("payroll", "2026/salaries.csv")}}),
@@ -261,7 +261,7 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         json!({"op": "backfill", "view": "gone"}),
         json!({"op": "backfill", "table": "Payroll"}),
         json!({"op": "audit", "table": "Staff", "repair": true}),
-        json!({"op": "carry", "view": "gone", "one": {"pk": "Sales", "rk": "department"}, "table": "Payroll", "pk": "Sales"}),
+        json!({"op": "propagate", "view": "gone", "one": {"pk": "Sales", "rk": "department"}, "table": "Payroll", "pk": "Sales"}),
         json!({"op": "sync", "table": "Ledger", "pk": "2026", "rk": "11"}),
     ]);
     let marks = (

@@ -191,7 +191,7 @@ impl Site {
             },
             dequeue_count: 1,
             account: AccountName::main(),
-            carry_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
+            propagation_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
             sync_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
             recheck_queue: QueueName::new(format!("jobs-{}-recheck", self.unique)).unwrap(),
             tables: None,

@@ -772,7 +772,7 @@ impl Lab {
             },
             dequeue_count: 1,
             account: AccountName::main(),
-            carry_queue: QueueName::new("jobs").unwrap(),
+            propagation_queue: QueueName::new("jobs").unwrap(),
             sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: recheck_queue(),
             tables: None,

@@ -6,7 +6,6 @@
 pub(crate) mod audit;
 pub(crate) mod audit_records;
 pub(crate) mod backfill;
-mod carry;
 mod checks;
 mod content;
 pub(crate) mod context;
@@ -17,6 +16,7 @@ pub(crate) mod erase;
 pub(crate) mod log;
 mod marks;
 mod newer;
+mod propagate;
 mod put;
 mod relocation;
 mod restore;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use crate::protocol::actual::{Actual, place};
 use crate::protocol::footprint::Entry;
-use crate::protocol::footprint::carries::overlay_range;
+use crate::protocol::footprint::propagations::overlay_range;
 use crate::protocol::footprint::record;
 use crate::protocol::observed_item::{ObservedItem, has_forgettable};
 use crate::protocol::plan_input::{OutdatedCatalog, PlanInput};
@@ -29,7 +29,7 @@ pub(crate) enum Decision {
 
 /// Decides what a pass does. Looks that were requested before (`requested`) are not requested again. Otherwise the
 /// rounds would never end, because items of a newer catalog are never looked at. The announcement has a new mark for
-/// each range that needs a carry.
+/// each range that needs a propagation.
 pub(crate) fn decide(
     input: &PlanInput<'_>,
     requested: &BTreeSet<ItemAddress>,
@@ -100,7 +100,7 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
         .writes
         .iter()
         .any(|write| write.is_announced() || !actual.own.contains_key(&write.address));
-    // The announcement marks a range before the carry of the range is queued.
+    // The announcement marks a range before the propagation of the range is queued.
     let tells = plan
         .changed()
         .any(|address| overlay_range(address).is_some());

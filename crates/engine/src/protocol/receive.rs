@@ -5,9 +5,9 @@
 //!   read the primary ──▶ read the claims on it ──▶ write the primary at its ETag, if a claim changes it
 //! ```
 //!
-//! The claims are read after the primary. A claim that was written before is therefore read here. The carry of a claim
+//! The claims are read after the primary. A claim that was written before is therefore read here. The propagation of a claim
 //! that is written later visits every entity that exists by then. So no entity is missed between its own pass and the
-//! carry.
+//! propagation.
 //!
 //! A worker that was suspended may write a claim that its entity has dropped meanwhile. The footprint of that entity no
 //! longer lists the claim. So before a claim is applied, that footprint is read.
@@ -18,7 +18,7 @@ use crate::env::Env;
 use crate::execute::{Action, Failure, FailureClass, ItemChange};
 use crate::failure::{permanent, storage};
 use crate::items::shared::{SharedEntity, operation};
-use crate::protocol::footprint::carries::claim_of;
+use crate::protocol::footprint::propagations::claim_of;
 use crate::protocol::observe::{Observation, PrimaryRead};
 use crate::protocol::scope::Scope;
 use evenkeel_model::catalog::{TableRef, View};

@@ -870,10 +870,10 @@ async fn a_queue_limited_to_some_tables_writes_ranges_of_others_only_through_its
             .unwrap()
     };
     let before = employees().await;
-    let forged = r#"{"op":"carry","view":"department_name","one":{"pk":"Sales","rk":"department"},"table":"Employees","pk":"Sales"}"#;
+    let forged = r#"{"op":"propagate","view":"department_name","one":{"pk":"Sales","rk":"department"},"table":"Employees","pk":"Sales"}"#;
     for (ops, table) in [
         (Some("sync"), "Employees"),
-        (Some("carry"), "Employees"),
+        (Some("propagate"), "Employees"),
         (None, "Departments"),
         (None, "ByEmail"),
     ] {
@@ -886,7 +886,7 @@ async fn a_queue_limited_to_some_tables_writes_ranges_of_others_only_through_its
     assert_eq!(
         (report.done, report.poisoned),
         (2, 0),
-        "the put, and the carry that it asks for"
+        "the put, and the propagation that it asks for"
     );
     assert!(
         employees()

@@ -1,26 +1,26 @@
-//! `carry`: applies the claim of one entity to every entity of a range. A claim consists of property values that a view
+//! `propagate`: applies the claim of one entity to every entity of a range. A claim consists of property values that a view
 //! sets on all entities of the range.
 //!
 //! ```text
-//!   pass of the claiming entity:  write its claim ──▶ queue a carry ──▶ close its footprint
-//!   the carry:                    a page of entities ──▶ the claims on them ──▶ write each at the ETag read, a transaction for the page
-//!                                 after the last page: remove the mark of the carry from the claiming entity's footprint (`carries`)
+//!   pass of the claiming entity:  write its claim ──▶ queue a propagation ──▶ close its footprint
+//!   the propagation:                    a page of entities ──▶ the claims on them ──▶ write each at the ETag read, a transaction for the page
+//!                                 after the last page: remove the mark of the propagation from the claiming entity's footprint (`propagations`)
 //!   pass of any other entity:     read it ──▶ the claims ──▶ write it at the ETag read       (`receive`)
 //! ```
 //!
-//! The carry writes every entity that exists when its page is read. An entity that is created later reads the claim in
+//! The propagation writes every entity that exists when its page is read. An entity that is created later reads the claim in
 //! its own pass. An entity is written even if it has the values already, so that a writer with an older claim finds
-//! another ETag, and fails. If the claim changes meanwhile, that change queues its own carry.
+//! another ETag, and fails. If the claim changes meanwhile, that change queues its own propagation.
 //!
-//! The claiming entity may be in its own range. The claim does not apply to it, so the carry does not write it. A
-//! redelivered carry syncs the items of the claiming entity, because a worker with an older catalog may have closed its
+//! The claiming entity may be in its own range. The claim does not apply to it, so the propagation does not write it. A
+//! redelivered propagation syncs the items of the claiming entity, because a worker with an older catalog may have closed its
 //! footprint. Views of other entities in the range may set properties on the claiming entity. The configuration check
 //! ensures that its claim is not computed from such properties, so the claim does not change, and nothing more is
-//! carried.
+//! propagated.
 //!
-//! A carry continues from the cursor in its message, as a backfill does. An entity that cannot be written does not stop
+//! A propagation continues from the cursor in its message, as a backfill does. An entity that cannot be written does not stop
 //! the others. Its `sync` job is queued, which fails and reports the reason, and the mark stays in the claiming
-//! entity's footprint. No sync clears the properties of a deleted view, so in that case the carry itself fails at its
+//! entity's footprint. No sync clears the properties of a deleted view, so in that case the propagation itself fails at its
 //! end.
 
 use std::collections::BTreeSet;
@@ -36,18 +36,18 @@ use crate::items::shared::operation;
 use crate::jobs::RunJob;
 use crate::jobs::context::JobContext;
 use crate::jobs::walk::AT_ONCE;
-use crate::protocol::footprint::carries::carried;
+use crate::protocol::footprint::propagations::remove_mark;
 use crate::protocol::group::bytes_of;
 use crate::protocol::queueing::queue_syncs;
 use crate::protocol::queueing::queue_whole_recheck;
 use crate::protocol::receive::{claims_on, listed, received};
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::{OverlayReading, PassOptions};
-use evenkeel_model::carry::{Carry, CarryCursor};
 use evenkeel_model::catalog::{TableRef, View};
 use evenkeel_model::claim::Claim;
 use evenkeel_model::item::VIEW_PROPERTY;
 use evenkeel_model::job::{ItemReads, Primary};
+use evenkeel_model::propagation::{Propagation, PropagationCursor};
 use evenkeel_model::shared::{self, DocumentUpdate};
 use evenkeel_model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
 use evenkeel_storage::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
@@ -78,14 +78,14 @@ struct UnclearedEntities {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "view {view} sets no properties on ranges of {table}, so this carry job was not queued by a worker"
+    "view {view} sets no properties on ranges of {table}, so this `propagate` job was not queued by a worker"
 )]
 struct NoRange {
     view: ViewName,
     table: TableName,
 }
 
-impl RunJob for Carry {
+impl RunJob for Propagation {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
         let generations = &cx.env.catalog.generations;
         let declared = cx.env.catalog.views.get(&self.view);
@@ -119,10 +119,10 @@ impl RunJob for Carry {
             }
             Err(unknown) => return Err(unknown),
         };
-        let run = CarryRun {
+        let run = PropagationRun {
             cx,
             delivery,
-            carry: self,
+            propagation: self,
             view: over.map(AsRef::as_ref),
             target,
         };
@@ -130,10 +130,10 @@ impl RunJob for Carry {
     }
 }
 
-struct CarryRun<'e> {
+struct PropagationRun<'e> {
     cx: &'e JobContext,
     delivery: &'e Delivery,
-    carry: &'e Carry,
+    propagation: &'e Propagation,
     /// The view; `None` if it has no ranges over this table any more.
     view: Option<&'e View>,
     target: TableRef,
@@ -145,8 +145,8 @@ struct EntityDecision {
     holder: Option<EntityKey>,
 }
 
-impl CarryRun<'_> {
-    async fn part(&self, mut cursor: CarryCursor) -> Result<Outcome, Failure> {
+impl PropagationRun<'_> {
+    async fn part(&self, mut cursor: PropagationCursor) -> Result<Outcome, Failure> {
         let began = self.cx.env.clock.monotonic();
         let mut summary = RunSummary::default();
         loop {
@@ -158,7 +158,7 @@ impl CarryRun<'_> {
                 Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
                 None if self.is_over(&cursor).await? => return Ok(Outcome::Done(summary.take())),
                 // The other entity no longer claims a part of the range, so the range is walked again.
-                None => cursor = CarryCursor::default(),
+                None => cursor = PropagationCursor::default(),
             }
             if self.cx.env.clock.monotonic().saturating_sub(began) >= PART {
                 let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
@@ -172,14 +172,14 @@ impl CarryRun<'_> {
 
     /// Whether the job is complete after the last page. Fails if another entity's claim applied to a part of the range,
     /// and still does.
-    async fn is_over(&self, cursor: &CarryCursor) -> Result<bool, Failure> {
+    async fn is_over(&self, cursor: &PropagationCursor) -> Result<bool, Failure> {
         if self.view.is_none() && cursor.failed > 0 {
             let cause = UnclearedEntities {
                 failed: cursor.failed,
-                reach: self.carry.reach.to_string(),
+                reach: self.propagation.reach.to_string(),
             };
             return Err(permanent(
-                format!("clearing the properties of view {}", self.carry.view),
+                format!("clearing the properties of view {}", self.propagation.view),
                 cause,
             ));
         }
@@ -191,7 +191,10 @@ impl CarryRun<'_> {
                 .any(|claim| claim.one == *holder);
             let claims = self.stored_claims(view).await?;
             let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one);
-            match (claims_still(&self.carry.one), holds && claims_still(holder)) {
+            match (
+                claims_still(&self.propagation.one),
+                holds && claims_still(holder),
+            ) {
                 (true, true) => {
                     let primary = |key: &EntityKey| Primary {
                         table: view.source.table.clone(),
@@ -199,13 +202,13 @@ impl CarryRun<'_> {
                     };
                     let cause = TakenRange {
                         taken: cursor.taken,
-                        reach: self.carry.reach.to_string(),
+                        reach: self.propagation.reach.to_string(),
                         holder: primary(holder),
                     };
                     return Err(permanent(
                         format!(
                             "applying the range overlay of {} (view {})",
-                            primary(&self.carry.one),
+                            primary(&self.propagation.one),
                             view.name
                         ),
                         cause,
@@ -217,16 +220,16 @@ impl CarryRun<'_> {
         }
         // Skipped entities lack the claim, so the mark stays in the claiming entity's footprint.
         if cursor.failed == 0 {
-            carried(&self.cx.env, self.carry, self.delivery).await?;
+            remove_mark(&self.cx.env, self.propagation, self.delivery).await?;
         }
         Ok(true)
     }
 
     /// A page of the range; `None` if the table is gone together with the view.
-    async fn page(&self, cursor: &CarryCursor) -> Result<Option<Page>, Failure> {
+    async fn page(&self, cursor: &PropagationCursor) -> Result<Option<Page>, Failure> {
         let continuation = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
         let query = Query {
-            filter: Some(self.carry.reach.filter()),
+            filter: Some(self.propagation.reach.filter()),
             select: None,
             top: Some(PAGE),
             continuation,
@@ -247,7 +250,7 @@ impl CarryRun<'_> {
                 Ok(None)
             }
             Err(error) => Err(storage(
-                format!("reading a page of {}", self.carry.reach),
+                format!("reading a page of {}", self.propagation.reach),
                 error,
             )),
         }
@@ -263,7 +266,7 @@ impl CarryRun<'_> {
 
     /// The claims stored for the range, including those that no footprint lists.
     async fn stored_claims(&self, view: &View) -> Result<Vec<Claim>, Failure> {
-        let reach = &self.carry.reach;
+        let reach = &self.propagation.reach;
         let mut claims = claims_on(
             &self.cx.env,
             &view.name,
@@ -280,7 +283,7 @@ impl CarryRun<'_> {
     async fn write_page(
         &self,
         rows: Vec<Row>,
-        cursor: &mut CarryCursor,
+        cursor: &mut PropagationCursor,
         summary: &mut Summary,
     ) -> Result<(), Failure> {
         let (mut one, rows): (Vec<Row>, Vec<Row>) = rows
@@ -312,7 +315,7 @@ impl CarryRun<'_> {
         }
         for transaction in transactions(writes) {
             let sent = self.send(transaction).await?;
-            let (view, account) = (&self.carry.view, &self.target.account);
+            let (view, account) = (&self.propagation.view, &self.target.account);
             let change = |_| ItemChange {
                 view: view.clone(),
                 account: account.clone(),
@@ -343,7 +346,7 @@ impl CarryRun<'_> {
             .difference(&uncleared)
             .map(|key| self.primary(key))
             .collect();
-        // Thorough syncs would carry the entities' own claims again. Two entities that are in each other's ranges would
+        // Thorough syncs would propagate the entities' own claims again. Two entities that are in each other's ranges would
         // queue each other's syncs forever.
         queue_syncs(&self.cx.env, &left_out, ItemReads::Uncertain, self.delivery).await?;
         cursor.failed += if self.view.is_some() {
@@ -357,7 +360,7 @@ impl CarryRun<'_> {
 
     /// Whether this is the claiming entity. Always `false` if the view is gone or now has another source table.
     fn is_claiming_entity(&self, key: &EntityKey) -> bool {
-        *key == self.carry.one && self.view.is_some_and(|view| view.source == self.target)
+        *key == self.propagation.one && self.view.is_some_and(|view| view.source == self.target)
     }
 
     fn decide(&self, row: &Row, claims: &[Claim]) -> Result<EntityDecision, Failure> {
@@ -368,7 +371,7 @@ impl CarryRun<'_> {
         received.entity.check().map_err(|error| {
             permanent(format!("writing {}{}", self.target, row.entity.key), error)
         })?;
-        let in_vain = received.others.contains(&self.carry.one);
+        let in_vain = received.others.contains(&self.propagation.one);
         Ok(EntityDecision {
             write: write_or_nothing(received.entity, row),
             holder: received.of.filter(|_| in_vain),
@@ -383,7 +386,7 @@ impl CarryRun<'_> {
         let received = shared::receive(
             &site,
             &row.entity,
-            &self.carry.view,
+            &self.propagation.view,
             &self.target,
             &[],
             &ETag::token(0),
@@ -392,7 +395,7 @@ impl CarryRun<'_> {
             permanent(
                 format!(
                     "clearing the properties of view {} on {site}",
-                    self.carry.view
+                    self.propagation.view
                 ),
                 error,
             )
@@ -417,7 +420,7 @@ impl CarryRun<'_> {
         let mut unanswered = false;
         if operations.len() > 1 {
             match tables
-                .transact(&self.target.table, &self.carry.reach.pk, &operations)
+                .transact(&self.target.table, &self.propagation.reach.pk, &operations)
                 .await
             {
                 Ok(_) => return Ok(keys.into_iter().map(|key| (key, Ok(()))).collect()),
@@ -430,7 +433,7 @@ impl CarryRun<'_> {
                     ) =>
                 {
                     return Err(storage(
-                        format!("writing entities of {}", self.carry.reach),
+                        format!("writing entities of {}", self.propagation.reach),
                         error,
                     ));
                 }

@@ -1,21 +1,21 @@
-//! Carries. A range overlay sets properties on every entity of a key range. A carry is the job that writes an overlay
-//! to the entities of its range. A footprint marks each range whose carry may not have reached all of its entities.
+//! Propagations. A range overlay sets properties on every entity of a key range. A propagation is the job that writes an overlay
+//! to the entities of its range. A footprint marks each range whose propagation may not have reached all of its entities.
 //!
 //! ```text
-//!   pass over the entity:  announce, with a mark for each range ──▶ write its claim ──▶ queue a carry with the mark ──▶ close
-//!   carry:                 visit every entity of the range ──▶ remove the mark from the footprint
+//!   pass over the entity:  announce, with a mark for each range ──▶ write its claim ──▶ queue a propagation with the mark ──▶ close
+//!   propagation:                 visit every entity of the range ──▶ remove the mark from the footprint
 //! ```
 //!
 //! The overlays of an entity are in step when no range is marked. A pass that changes the overlay of a range gives the
-//! range a new mark, so an older carry no longer finds its own mark and removes nothing. A mark stays if its carry has
-//! skipped entities or is in the poison queue. A thorough sync queues such a carry again.
+//! range a new mark, so an older propagation no longer finds its own mark and removes nothing. A mark stays if its propagation has
+//! skipped entities or is in the poison queue. A thorough sync queues such a propagation again.
 //!
-//! The mark is announced before its carry is queued. A carry that is done before the pass has closed therefore finds
-//! the announcement open, and waits for the close. If no close comes, the carry removes its mark nevertheless, which
+//! The mark is announced before its propagation is queued. A propagation that is done before the pass has closed therefore finds
+//! the announcement open, and waits for the close. If no close comes, the propagation removes its mark nevertheless, which
 //! changes the footprint's ETag. That pass, or the next pass, then needs another round, in which it finds the claim
-//! announced, writes the claim again, and queues a carry with another mark.
+//! announced, writes the claim again, and queues a propagation with another mark.
 //!
-//! The footprint of a deleted entity (its tombstone) stays as long as it has marks. The carry that removes the last
+//! The footprint of a deleted entity (its tombstone) stays as long as it has marks. The propagation that removes the last
 //! mark queues a recheck, which removes the tombstone.
 
 use std::collections::BTreeSet;
@@ -32,9 +32,9 @@ use crate::protocol::footprint::store;
 use crate::protocol::queueing::{self, RecheckRequest};
 use crate::protocol::scope::Scope;
 use crate::protocol::unanswered::UnansweredWrites;
-use evenkeel_model::carry::{Carry, CarryMark};
 use evenkeel_model::claim::{self, Claim, Reach};
 use evenkeel_model::job::Primary;
+use evenkeel_model::propagation::{Propagation, PropagationMark};
 use evenkeel_model::{ItemAddress, Part, ViewName};
 
 /// Upper limit on the UTF-16 units of the list: half of what a property can hold.
@@ -50,10 +50,10 @@ pub(crate) struct OverlayRange {
     pub(crate) reach: Reach,
 }
 
-/// The ranges that still need a carry, each with the mark of that carry. A footprint stores them as a JSON array. The
+/// The ranges that still need a propagation, each with the mark of that propagation. A footprint stores them as a JSON array. The
 /// format version of the footprint covers this array.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Carries(Vec<MarkedRange>);
+pub struct Propagations(Vec<MarkedRange>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,22 +64,22 @@ struct MarkedRange {
 }
 
 impl MarkedRange {
-    fn is(&self, OverlayRange { view, reach }: &OverlayRange) -> bool {
+    fn has_range(&self, OverlayRange { view, reach }: &OverlayRange) -> bool {
         self.view == *view && self.range == *reach
     }
 }
 
-impl Carries {
+impl Propagations {
     pub(crate) fn mark(&mut self, range: OverlayRange, mark: String) {
-        self.0.retain(|marked| !marked.is(&range));
+        self.0.retain(|marked| !marked.has_range(&range));
         let OverlayRange { view, reach: range } = range;
         self.0.push(MarkedRange { view, range, mark });
     }
 
-    pub(crate) fn of(&self, range: &OverlayRange) -> Option<&str> {
+    pub(crate) fn mark_of(&self, range: &OverlayRange) -> Option<&str> {
         self.0
             .iter()
-            .find(|marked| marked.is(range))
+            .find(|marked| marked.has_range(range))
             .map(|marked| marked.mark.as_str())
     }
 
@@ -94,10 +94,11 @@ impl Carries {
         self.0.len()
     }
 
-    fn end(&mut self, carry: &Carry, mark: &CarryMark) -> bool {
+    fn unmark(&mut self, propagation: &Propagation, mark: &PropagationMark) -> bool {
         let marked = self.0.len();
         self.0.retain(|marked| {
-            (&marked.view, &marked.range, &marked.mark) != (&carry.view, &carry.reach, &mark.mark)
+            (&marked.view, &marked.range, &marked.mark)
+                != (&propagation.view, &propagation.reach, &mark.mark)
         });
         self.0.len() < marked
     }
@@ -140,18 +141,18 @@ pub(crate) fn overlay_range(address: &ItemAddress) -> Option<OverlayRange> {
 
 /// The ranges whose overlays these items change, each with its mark in the footprint. If `is_thorough`, all `marked`
 /// ranges are included.
-pub(crate) fn ranges_to_carry<'a>(
+pub(crate) fn ranges_to_propagate<'a>(
     scope: &Scope<'_>,
     items: impl Iterator<Item = &'a ItemAddress>,
-    marked: &Carries,
+    marked: &Propagations,
     is_thorough: bool,
-) -> Vec<(OverlayRange, Option<CarryMark>)> {
+) -> Vec<(OverlayRange, Option<PropagationMark>)> {
     let ranges: BTreeSet<OverlayRange> = items
         .filter_map(overlay_range)
         .chain(marked.ranges().filter(|_| is_thorough))
         .collect();
     let mark = |range: &OverlayRange| {
-        marked.of(range).map(|mark| CarryMark {
+        marked.mark_of(range).map(|mark| PropagationMark {
             table: scope.primary.table.clone(),
             mark: mark.to_owned(),
         })
@@ -168,18 +169,29 @@ pub(crate) fn ranges_to_carry<'a>(
 pub(crate) async fn queue(
     scope: &Scope<'_>,
     OverlayRange { view, reach }: &OverlayRange,
-    mark: Option<&CarryMark>,
+    mark: Option<&PropagationMark>,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
-    let message = Carry::message(view, &scope.primary.key, reach, mark).to_string();
-    let what = || format!("queueing a carry of {}", scope.primary);
-    queueing::queue(scope.env, &delivery.carry_queue, &message, delivery, what).await
+    let message = Propagation::message(view, &scope.primary.key, reach, mark).to_string();
+    let what = || format!("queueing a propagation of {}", scope.primary);
+    queueing::queue(
+        scope.env,
+        &delivery.propagation_queue,
+        &message,
+        delivery,
+        what,
+    )
+    .await
 }
 
-/// Removes the mark of a carry that has visited every entity of its range. If this was the last mark, the overlays of
+/// Removes the mark of a propagation that has visited every entity of its range. If this was the last mark, the overlays of
 /// the footprint's entity are in step.
-pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Result<(), Failure> {
-    let Some(mark) = &carry.mark else {
+pub(crate) async fn remove_mark(
+    env: &Env,
+    propagation: &Propagation,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    let Some(mark) = &propagation.mark else {
         return Ok(());
     };
     // If the catalog does not declare the table, no reader waits for its footprints.
@@ -188,7 +200,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
     };
     let primary = Primary {
         table: source.table.clone(),
-        key: carry.one.clone(),
+        key: propagation.one.clone(),
     };
     let scope = Scope::new(env, source, primary, Some(delivery));
     read_secret(env).await;
@@ -197,7 +209,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
         let Some((mut footprint, row)) = scope.read_footprint().await? else {
             return Ok(());
         };
-        if !footprint.carries.end(carry, mark) {
+        if !footprint.propagations.unmark(propagation, mark) {
             return Ok(());
         }
         if footprint.is_changing() && waited < MAX_CLOSE_WAITS {
@@ -210,7 +222,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             waited += 1;
             continue;
         }
-        if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
+        if footprint.settled == Settled::Absent && footprint.propagations.is_empty() {
             // The recheck that was queued with the tombstone does not remove it, because that recheck has found marks,
             // or will find that the tombstone was written after the recheck was queued.
             let request = RecheckRequest::of(Vec::new());
@@ -221,7 +233,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             &mut unanswered,
             &footprint,
             Some(&row.etag),
-            "recording a completed carry in",
+            "recording a completed propagation in",
         )
         .await?
         .is_some()
@@ -232,7 +244,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
     }
     Err(lost_race(
         format!(
-            "recording a completed carry in the footprint of {}",
+            "recording a completed propagation in the footprint of {}",
             scope.primary
         ),
         ROUNDS,
@@ -242,7 +254,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_model::carry::CarryCursor;
+    use evenkeel_model::propagation::PropagationCursor;
     use evenkeel_model::{AccountName, EntityKey, Key, TableName};
 
     fn range(view: &str, from: &str, before: Option<&str>) -> OverlayRange {
@@ -260,72 +272,78 @@ mod tests {
         }
     }
 
-    fn carry(OverlayRange { view, reach }: OverlayRange, mark: &str) -> (Carry, CarryMark) {
-        let mark = CarryMark {
+    fn propagation(
+        OverlayRange { view, reach }: OverlayRange,
+        mark: &str,
+    ) -> (Propagation, PropagationMark) {
+        let mark = PropagationMark {
             table: TableName::new("Departments").unwrap(),
             mark: mark.to_owned(),
         };
         let one = EntityKey::new("Sales", "department").unwrap();
         (
-            Carry {
+            Propagation {
                 view,
                 one,
                 reach,
                 mark: Some(mark.clone()),
-                cursor: CarryCursor::default(),
+                cursor: PropagationCursor::default(),
             },
             mark,
         )
     }
 
     #[test]
-    fn only_the_carry_with_the_last_mark_ends_a_range() {
-        let mut carries = Carries::default();
-        carries.mark(range("names", "a", None), "1".to_owned());
-        carries.mark(range("names", "b", Some("c")), "1".to_owned());
-        carries.mark(range("names", "a", None), "2".to_owned());
-        assert_eq!(Carries::read(&carries.text()).unwrap(), carries);
-        let mut end = |range, mark| {
-            let (carry, mark) = carry(range, mark);
-            carries.end(&carry, &mark)
+    fn only_the_propagation_with_the_last_mark_removes_it() {
+        let mut propagations = Propagations::default();
+        propagations.mark(range("names", "a", None), "1".to_owned());
+        propagations.mark(range("names", "b", Some("c")), "1".to_owned());
+        propagations.mark(range("names", "a", None), "2".to_owned());
+        assert_eq!(
+            Propagations::read(&propagations.text()).unwrap(),
+            propagations
+        );
+        let mut unmark = |range, mark| {
+            let (propagation, mark) = propagation(range, mark);
+            propagations.unmark(&propagation, &mark)
         };
-        assert!(!end(range("names", "a", None), "1"), "superseded");
+        assert!(!unmark(range("names", "a", None), "1"), "superseded");
         assert!(
-            !end(range("other", "a", None), "2") && !end(range("names", "a", Some("c")), "2"),
+            !unmark(range("other", "a", None), "2") && !unmark(range("names", "a", Some("c")), "2"),
             "another range"
         );
         assert!(
-            end(range("names", "a", None), "2") && !end(range("names", "a", None), "2"),
+            unmark(range("names", "a", None), "2") && !unmark(range("names", "a", None), "2"),
             "once"
         );
-        assert!(end(range("names", "b", Some("c")), "1") && carries.is_empty());
+        assert!(unmark(range("names", "b", Some("c")), "1") && propagations.is_empty());
     }
 
     #[test]
     fn a_marked_range_is_an_object() {
-        let mut carries = Carries::default();
-        carries.mark(range("names", "", None), "1".to_owned());
-        carries.mark(range("names", "b", Some("c")), "2".to_owned());
+        let mut propagations = Propagations::default();
+        propagations.mark(range("names", "", None), "1".to_owned());
+        propagations.mark(range("names", "b", Some("c")), "2".to_owned());
         let written = r#"[{"view":"names","range":{"account":"main","table":"Employees","pk":"Sales"},"mark":"1"},{"view":"names","range":{"account":"main","table":"Employees","pk":"Sales","from":"b","before":"c"},"mark":"2"}]"#;
-        assert_eq!(carries.text(), written);
-        assert_eq!(Carries::read(written).unwrap(), carries);
-        assert!(Carries::read(&written.replace("\"from\"", "\"after\"")).is_err());
+        assert_eq!(propagations.text(), written);
+        assert_eq!(Propagations::read(written).unwrap(), propagations);
+        assert!(Propagations::read(&written.replace("\"from\"", "\"after\"")).is_err());
     }
 
     #[test]
     fn a_footprint_has_room_for_many_ranges_and_for_some_of_the_longest() {
         let of = |count: usize, key: &str| {
-            let mut carries = Carries::default();
+            let mut propagations = Propagations::default();
             (0..count).for_each(|n| {
-                carries.mark(
+                propagations.mark(
                     range("names", &format!("{n}{key}"), Some(key)),
                     "0".repeat(16),
                 );
             });
-            carries.fit()
+            propagations.fit()
         };
         assert!(of(100, "k") && of(6, &"k".repeat(500)));
         assert!(!of(1_000, "k") && !of(60, &"k".repeat(500)));
-        assert!(Carries::read("[1]").is_err() && Carries::read("").is_err());
+        assert!(Propagations::read("[1]").is_err() && Propagations::read("").is_err());
     }
 }

@@ -1,19 +1,19 @@
-//! `carry`: applies the range overlays of a view to a range of entities. Workers queue it.
+//! `propagate`: applies the range overlays of a view to a range of entities. Workers queue it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, JobFields, JobSubject, Operation, key, table, view};
-use crate::carry::{Carry, CarryCursor, CarryMark};
+use crate::propagation::{Propagation, PropagationCursor, PropagationMark};
 use crate::claim::Reach;
 use crate::cursor::JobCursor;
 use crate::job::JobError;
 use crate::{AccountName, EntityKey, Key};
 
-/// Fields of a `carry` job. Workers queue it when the range overlay of an entity has changed.
+/// Fields of a `propagate` job. Workers queue it when the range overlay of an entity has changed.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "carry")]
-pub(super) struct CarryFields {
+#[schemars(title = "propagate")]
+pub(super) struct PropagateFields {
     view: String,
     /// The entity that has changed, in the table of the view's source.
     one: EntityKey,
@@ -33,16 +33,16 @@ pub(super) struct CarryFields {
     /// The mark in the footprint of `one` that is removed when the job is done, with the table of `one`; absent if no footprint waits for
     /// the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    mark: Option<CarryMark>,
+    mark: Option<PropagationMark>,
     /// Progress, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]
-    cursor: CarryCursor,
+    cursor: PropagationCursor,
 }
 
-impl JobFields for CarryFields {
-    const OP: &'static str = "carry";
+impl JobFields for PropagateFields {
+    const OP: &'static str = "propagate";
     const EFFECT: Effect = Effect::Derives;
-    type Job = Carry;
+    type Job = Propagation;
 
     fn job(self) -> Result<Self::Job, JobError> {
         let wrong = |problem: String| JobError::field(Self::OP, problem);
@@ -60,7 +60,7 @@ impl JobFields for CarryFields {
             from: first.rk,
             before,
         };
-        Ok(Carry {
+        Ok(Propagation {
             view: view(Self::OP, self.view)?,
             one: self.one,
             reach,
@@ -70,7 +70,7 @@ impl JobFields for CarryFields {
     }
 }
 
-impl Operation for Carry {
+impl Operation for Propagation {
     fn subject(&self) -> JobSubject<'_> {
         JobSubject::Range(self)
     }
@@ -87,7 +87,7 @@ mod tests {
     use crate::{TableName, ViewName};
 
     #[test]
-    fn a_carry_job_is_decoded_as_it_was_queued() {
+    fn a_propagate_job_is_decoded_as_it_was_queued() {
         let reach = Reach {
             account: AccountName::main(),
             table: TableName::new("Employees").unwrap(),
@@ -101,24 +101,24 @@ mod tests {
         );
         for mark in [
             None,
-            Some(CarryMark {
+            Some(PropagationMark {
                 table: TableName::new("Departments").unwrap(),
                 mark: "5a".to_owned(),
             }),
         ] {
-            let message = Carry::message(&view, &one, &reach, mark.as_ref()).to_string();
-            let Job::Carry(carry) = decode(&message).unwrap().job else {
-                panic!("no carry")
+            let message = Propagation::message(&view, &one, &reach, mark.as_ref()).to_string();
+            let Job::Propagate(propagation) = decode(&message).unwrap().job else {
+                panic!("no propagate job")
             };
             let (view, one, reach) = (view.clone(), one.clone(), reach.clone());
             assert_eq!(
-                *carry,
-                Carry {
+                *propagation,
+                Propagation {
                     view,
                     one,
                     reach,
                     mark,
-                    cursor: CarryCursor::default()
+                    cursor: PropagationCursor::default()
                 }
             );
         }

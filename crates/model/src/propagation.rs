@@ -1,4 +1,4 @@
-//! A `carry` job: applies the range overlays of a view to the entities of a range.
+//! A `propagate` job: applies the range overlays of a view to the entities of a range.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use super::claim::Reach;
 use super::cursor::cursor;
 use super::{EntityKey, TableName, ViewName};
 
-/// A `carry` job: brings the properties that a view sets on the entities of a range in step with the claims on these entities.
+/// A `propagate` job: brings the properties that a view sets on the entities of a range in step with the claims on these entities.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Carry {
+pub struct Propagation {
     /// The view.
     pub view: ViewName,
     /// The entity whose claim has changed.
@@ -18,16 +18,16 @@ pub struct Carry {
     /// The range of the claim, or the range that the claim had before.
     pub reach: Reach,
     /// The mark in the footprint of that entity. The job removes the mark when it is done.
-    pub mark: Option<CarryMark>,
+    pub mark: Option<PropagationMark>,
     /// Progress of the job.
-    pub cursor: CarryCursor,
+    pub cursor: PropagationCursor,
 }
 
-/// A mark in the footprint of the entity that queued a `carry` job. The entity is in step once the job is done and has removed the mark.
+/// A mark in the footprint of the entity that queued a `propagate` job. The entity is in step once the job is done and has removed the mark.
 /// A new mark is drawn whenever the entity's claim changes, so that the end of an older job does not remove the mark of a newer one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CarryMark {
+pub struct PropagationMark {
     /// The entity's table.
     #[schemars(with = "String")]
     pub table: TableName,
@@ -36,8 +36,8 @@ pub struct CarryMark {
 }
 
 cursor! {
-    /// Progress of a `carry` job, written by workers.
-    pub struct CarryCursor {
+    /// Progress of a `propagate` job, written by workers.
+    pub struct PropagationCursor {
         /// Entities processed so far.
         pub done: u64,
         /// Entities that could not be written; a `sync` job was queued for each.
@@ -50,16 +50,16 @@ cursor! {
     }
 }
 
-impl Carry {
+impl Propagation {
     /// Returns the message of a new job.
     pub fn message(
         view: &ViewName,
         one: &EntityKey,
         reach: &Reach,
-        mark: Option<&CarryMark>,
+        mark: Option<&PropagationMark>,
     ) -> Value {
         let mut message = json!({
-            "op": "carry", "view": view, "one": one, "account": reach.account, "table": reach.table, "pk": reach.pk, "from": reach.from,
+            "op": "propagate", "view": view, "one": one, "account": reach.account, "table": reach.table, "pk": reach.pk, "from": reach.from,
         });
         if let Some(fields) = message.as_object_mut() {
             fields.extend(
