@@ -43,8 +43,9 @@ pub struct Delivery {
     /// Number of times that the message was received, including this time.
     pub dequeue_count: u32,
     pub account: AccountName,
-    /// The queue for propagations: the job queue (shard) from which the message was received, or to which its recheck queue
-    /// belongs. If that queue does not accept propagations, `recheck_queue`, to which only workers write.
+    /// The queue for `propagate` jobs: the job queue (shard) from which the message was received, or to which its
+    /// recheck queue belongs. If that queue does not accept `propagate` jobs, `recheck_queue`, to which only workers
+    /// write.
     pub propagation_queue: QueueName,
     /// The queue for syncs of other primaries, chosen in the same way as `propagation_queue`.
     pub sync_queue: QueueName,

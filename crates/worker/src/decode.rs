@@ -442,7 +442,7 @@ mod tests {
     fn a_propagation_is_limited_by_its_queue_and_a_recheck_queue_accepts_it() {
         let propagation = |fields: &str| {
             format!(
-                r#"{{"op":"propagate","view":"department_name","one":{{"pk":"Sales","rk":"department"}},"pk":"Sales",{fields}}}"#
+                r#"{{"op":"propagate","view":"department_name","owner":{{"pk":"Sales","rk":"department"}},"pk":"Sales",{fields}}}"#
             )
         };
         let (own, another) = (

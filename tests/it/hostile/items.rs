@@ -170,7 +170,7 @@ async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_anoth
 async fn a_propagation_is_bound_to_the_tables_that_its_view_writes() {
     let stage = Stage::new().await;
     let before = stage.picture();
-    let propagation = |view: &str, table: &str| json!({"op": "propagate", "view": view, "one": {"pk": "Sales", "rk": "department"}, "table": table, "pk": "Sales"});
+    let propagation = |view: &str, table: &str| json!({"op": "propagate", "view": view, "owner": {"pk": "Sales", "rk": "department"}, "table": table, "pk": "Sales"});
     for (view, table) in [
         ("floor", "Ledger"),
         ("floor", "Payroll"),

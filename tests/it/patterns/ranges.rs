@@ -1,5 +1,5 @@
-//! Range overlays: a department sets properties on all of its people. A propagation is the queued job that writes these properties on every entity of the
-//! range.
+//! Range overlays: a department sets properties on all of its people. A propagation is the queued job that writes these properties on every entity of
+//! the range.
 
 use std::collections::BTreeMap;
 
@@ -383,6 +383,6 @@ pub(crate) async fn what_propagation_costs(site: &Site) {
     );
 }
 
-/// Number of requests of a put that creates a claim, of the propagation to 200 entities, of a sync of the department without a change, of a sync of a
-/// person without a change, and of a put of a new person.
+/// Number of requests of a put that creates a range overlay, of the propagation to 200 entities, of a sync of the department without a change, of a
+/// sync of a person without a change, and of a put of a new person.
 const COSTS: [u64; 5] = [8, 10, 2, 2, 6];

@@ -362,8 +362,8 @@ pub(crate) async fn a_department_and_its_people_in_two_tables_say_what_the_other
     lives(site, &APART).await;
 }
 
-/// Each of the twins is in the range of the other, and neither can be settled. A propagation still sets the properties of both, and their failures do not
-/// queue jobs forever.
+/// Each of the twins is in the range of the other, and neither can be settled. A propagation still sets the properties of both, and their failures do
+/// not queue jobs forever.
 pub(crate) async fn two_failing_primaries_in_each_others_ranges_come_to_rest(site: &Site) {
     let put = |rk: &str, sign: &str| {
         let entity = json!({"PartitionKey": "p", "RowKey": rk, "Name": rk, "Sign": sign});

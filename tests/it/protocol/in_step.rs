@@ -585,8 +585,8 @@ async fn an_overtaken_propagation_completes_only_its_own_change() {
     }
 }
 
-/// A propagation may run before the pass that queued it has closed. Then the propagation waits for the close. If the pass never
-/// closes, the propagation is not lost.
+/// A propagation may run before the pass that queued it has closed. Then the propagation waits for the close. If the
+/// pass never closes, the propagation is not lost.
 #[tokio::test(start_paused = true)]
 async fn a_propagation_that_runs_before_its_pass_closes_is_not_lost() {
     let rename = put("B", 2, "e");
@@ -655,8 +655,8 @@ async fn what_a_propagation_leaves_out_is_not_in_step_until_it_is_told_again() {
         .await
         .unwrap();
     assert!(!ask(&lab, "before the second sync").await);
-    // The propagation may be lost. A full sync queues the propagation again, together with all others that the footprint still
-    // lists.
+    // The propagation may be lost. A full sync queues the propagation again, together with all others that the
+    // footprint still lists.
     lab.work(&job(&json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department", "thorough": true}))).await.unwrap();
     ends_in_step(&lab, "told again").await;
 }

@@ -4,8 +4,8 @@
 
 use evenkeel_engine::{Failure, FailureClass, Outcome};
 use evenkeel_model::catalog::{Catalog, Source};
-use evenkeel_model::claim::CLAIMS;
 use evenkeel_model::job::Primary;
+use evenkeel_model::range_overlay::RANGE_OVERLAYS;
 use evenkeel_model::{EdmValue, Entity, EntityKey, Job, ViewName};
 use evenkeel_storage::{IfMatch, TableOperation};
 use serde_json::json;
@@ -62,7 +62,7 @@ fn propagation(of: &str) -> Job {
 
 fn propagation_by(view: &str, of: &str) -> Job {
     job(
-        &json!({"op": "propagate", "view": view, "one": {"pk": "Sales", "rk": of}, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
+        &json!({"op": "propagate", "view": view, "owner": {"pk": "Sales", "rk": of}, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
     )
 }
 
@@ -183,10 +183,10 @@ fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
         .collect()
 }
 
-/// A delayed worker writes a former claim of a department again, after another worker has removed that claim. So the row lists both claims, and the
-/// department's footprint lists only the present one.
+/// A delayed worker writes a former overlay of a department again, after another worker has removed that overlay. So the row lists both overlays, and
+/// the department's footprint lists only the present one.
 #[tokio::test]
-async fn a_claim_that_its_footprint_does_not_list_is_ignored() {
+async fn a_range_overlay_that_its_footprint_does_not_list_is_ignored() {
     let lab = staffed(declared(CATALOG)).await;
     let mut said = Vec::new();
     for name in ["Blue", "Red"] {
@@ -198,14 +198,14 @@ async fn a_claim_that_its_footprint_does_not_list_is_ignored() {
         .await;
         lab.work(&sync("Departments", "d")).await.unwrap();
         lab.do_queued().await;
-        said.push(lab.rows(CLAIMS).await.remove(0).entity);
+        said.push(lab.rows(RANGE_OVERLAYS).await.remove(0).entity);
     }
     all_say(&lab, Some("Red"), "what it says now").await;
     let [before, mut both]: [Entity; 2] = said.try_into().unwrap();
     for ((name, before), (_, now)) in lists(&before).into_iter().zip(lists(&both)) {
         both = both.with(&name, json!([before, now].concat()).to_string());
     }
-    write(&lab, CLAIMS, both.with("ek_count", 2_i64)).await;
+    write(&lab, RANGE_OVERLAYS, both.with("ek_count", 2_i64)).await;
     lab.work(&propagation("d")).await.unwrap();
     all_say(&lab, Some("Red"), "it was propagated again").await;
     write(
@@ -218,8 +218,8 @@ async fn a_claim_that_its_footprint_does_not_list_is_ignored() {
     all_say(&lab, Some("Red"), "somebody has come").await;
 }
 
-/// The transaction of a propagation gets no answer, and then the row of one person is full. The transaction may still arrive, and no other job would check
-/// the row after that.
+/// The transaction of a propagation gets no answer, and then the row of one person is full. The transaction may still arrive, and no other job would
+/// check the row after that.
 #[tokio::test]
 async fn a_full_row_with_an_unanswered_write_is_rechecked() {
     let spoken = async || {
@@ -312,7 +312,8 @@ async fn properties_of_a_retired_view_are_cleared_despite_any_disturbance() {
     assert!(sweep.runs().0 > 50, "only {} runs", sweep.runs().0);
 }
 
-/// A new view replaces a retired view with the same properties. The propagation of the new view may run before or after the propagation of the retired one.
+/// A new view replaces a retired view with the same properties. The propagation of the new view may run before or after the propagation of the
+/// retired one.
 #[tokio::test]
 async fn properties_of_a_renamed_view_stay_in_any_order_of_propagations() {
     for name in ["names", "tells"] {
@@ -410,7 +411,8 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     }
 }
 
-/// The person changes before every write of the propagation. Only a propagation clears the properties of a retired view, so a later delivery has to do that.
+/// The person changes before every write of the propagation. Only a propagation clears the properties of a retired view, so a later delivery has to
+/// do that.
 #[tokio::test]
 async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
     let lab = retired().await;
@@ -491,7 +493,7 @@ async fn departments_that_exchange_their_ranges_do_not_disturb_each_other() {
     };
     let to = |from: &str, before: &str| {
         job(
-            &json!({"op": "propagate", "view": "says", "one": {"pk": "Sales", "rk": "a"}, "table": "Employees", "pk": "Sales", "from": from, "before": before}),
+            &json!({"op": "propagate", "view": "says", "owner": {"pk": "Sales", "rk": "a"}, "table": "Employees", "pk": "Sales", "from": from, "before": before}),
         )
     };
     let mut at = 0;

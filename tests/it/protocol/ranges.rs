@@ -68,9 +68,9 @@ impl Layout {
     }
 
     fn propagation(self) -> Job {
-        let one = json!({"pk": "Sales", "rk": self.department().1});
+        let owner = json!({"pk": "Sales", "rk": self.department().1});
         job(
-            &json!({"op": "propagate", "view": "says", "one": one, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
+            &json!({"op": "propagate", "view": "says", "owner": owner, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
         )
     }
 }
@@ -460,7 +460,7 @@ async fn undisturbed(prepare: Step, job: &Job, layout: Layout, story: &str) -> u
 async fn what_takes_longer_to_propagate_goes_on_where_it_stopped() {
     let propagation = |cursor: &Value| {
         job(
-            &json!({"op": "propagate", "view": "says", "one": {"pk": "Sales", "rk": "department"}, "table": "Employees", "pk": "Sales", "from": "e", "cursor": cursor}),
+            &json!({"op": "propagate", "view": "says", "owner": {"pk": "Sales", "rk": "department"}, "table": "Employees", "pk": "Sales", "from": "e", "cursor": cursor}),
         )
     };
     let mut parts = 0;
@@ -525,7 +525,7 @@ async fn what_an_earlier_delivery_writes_after_a_later_one_has_ended_is_followed
 }
 
 #[tokio::test]
-async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
+async fn a_late_write_of_a_retired_views_last_range_overlays_finds_another_version() {
     let lab = Lab::with(SMALL, catalog(Layout::Apart));
     department(&lab, "Sales", "e").await;
     person(&lab, "e1").await;
@@ -586,7 +586,7 @@ async fn what_an_older_catalog_closes_in_a_range_is_in_step_after_the_next_deliv
 }
 
 #[tokio::test]
-async fn a_claim_for_which_there_is_no_room_is_refused() {
+async fn a_range_overlay_for_which_there_is_no_room_is_refused() {
     let lab = Lab::with(SMALL, catalog(Layout::Followed));
     let say = async |rk: &str| {
         write(
@@ -601,8 +601,8 @@ async fn a_claim_for_which_there_is_no_room_is_refused() {
         lab.work(&sync("Departments", rk)).await
     };
     say("a").await.unwrap();
-    let (name, pk) = ("EvenkeelClaims", "says~Employees~Sales");
-    let mut row = lab.read(name, pk, "claims").await.unwrap().entity;
+    let (name, pk) = ("EvenkeelRangeOverlays", "says~Employees~Sales");
+    let mut row = lab.read(name, pk, "overlays").await.unwrap().entity;
     for size in [32_000, 4_000, 500, 60, 5] {
         for n in 0.. {
             let larger = row

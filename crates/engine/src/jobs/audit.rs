@@ -609,7 +609,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     }
     let Ahead {
         seen,
-        received,
+        overlaid,
         desired,
         plan,
     } = look_ahead(&reconciler, seen).await?;
@@ -620,8 +620,8 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     let unfinished = left || seen.footprint.is_changing();
     let underived =
         (!desired.underived.is_empty()).then(|| desired.failure(&reconciler.scope().primary));
-    // `seen` has all claims applied, so the consequences of a missing claim are not findings of their own.
-    let mut problems: Vec<(ItemAddress, Mismatch)> = received
+    // `seen` has all range overlays applied, so the consequences of a missing overlay are not findings of their own.
+    let mut problems: Vec<(ItemAddress, Mismatch)> = overlaid
         .into_iter()
         .map(|item| (item, Mismatch::Different))
         .collect();

@@ -12,8 +12,8 @@
 //! missing from both places.
 //!
 //! Properties that views of other tables set are not restored, because nobody has removed outdated ones from the
-//! archived row. Properties that come from claims are read again once the entity is back. The primaries that set the
-//! other properties are synced thoroughly, so that they set the properties that still apply.
+//! archived row. Properties that come from range overlays are read again once the entity is back. The primaries that
+//! set the other properties are synced thoroughly, so that they set the properties that still apply.
 //!
 //! If the entity has no room for the job's stamp, its content shows that this job has restored it
 //! ([`crate::jobs::marks`]).

@@ -48,7 +48,7 @@ struct TooManyRanges(usize);
 
 /// Refuses new items if the footprint would be too large for one entity once these items have their ETags, because such
 /// a footprint could be neither closed nor announced again. Too many marked ranges are a transient failure, because
-/// propagations remove marks.
+/// `propagate` jobs remove marks.
 fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
     let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
     let Some(footprint) = &plan.announce else {

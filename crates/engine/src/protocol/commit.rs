@@ -162,7 +162,7 @@ pub(crate) async fn write_alone(
 /// The outcome of a commit whose footprint is closed, or that needs no footprint. Range overlays on an entity are read
 /// only once the entity exists, so a primary in the range of an overlay must still be reconciled.
 pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
-    if scope.receives() && change.result().is_some() {
+    if scope.reads_overlays() && change.result().is_some() {
         Commit::Committed
     } else {
         Commit::Closed

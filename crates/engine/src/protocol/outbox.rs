@@ -12,7 +12,7 @@ use evenkeel_model::propagation::PropagationMark;
 
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// Ranges that need a propagation, each with the mark that the propagation removes.
+    /// Ranges that need a `propagate` job, each with the mark that the job removes.
     pub(crate) propagations: Vec<(OverlayRange, Option<PropagationMark>)>,
     pub(crate) rechecks: Vec<RecheckRequest>,
     /// Contenders of keys that are free now.
@@ -21,7 +21,8 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Queues propagations, rechecks and syncs, in this order. A recheck is not queued if a recheck in `queued` suffices.
+    /// Queues `propagate` jobs, rechecks and syncs, in this order. A recheck is not queued if a recheck in `queued`
+    /// suffices.
     pub(crate) async fn send(
         self,
         scope: &Scope<'_>,

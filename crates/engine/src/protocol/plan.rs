@@ -29,7 +29,7 @@ pub(crate) enum Decision {
 
 /// Decides what a pass does. Looks that were requested before (`requested`) are not requested again. Otherwise the
 /// rounds would never end, because items of a newer catalog are never looked at. The announcement has a new mark for
-/// each range that needs a propagation.
+/// each range that needs a `propagate` job.
 pub(crate) fn decide(
     input: &PlanInput<'_>,
     requested: &BTreeSet<ItemAddress>,
@@ -100,7 +100,7 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
         .writes
         .iter()
         .any(|write| write.is_announced() || !actual.own.contains_key(&write.address));
-    // The announcement marks a range before the propagation of the range is queued.
+    // The announcement marks a range before the `propagate` job of the range is queued.
     let tells = plan
         .changed()
         .any(|address| overlay_range(address).is_some());

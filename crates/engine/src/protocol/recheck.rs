@@ -75,7 +75,7 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
         {
             match &seen.etag {
                 None => return Ok(()),
-                // The propagation that removes the last mark queues another recheck.
+                // The `propagate` job that removes the last mark queues another recheck.
                 Some(_)
                     if seen.footprint.settled == footprint::Settled::Absent
                         && !seen.footprint.propagations.is_empty() =>

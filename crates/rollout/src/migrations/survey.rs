@@ -251,7 +251,7 @@ impl Migrator {
                 // Properties and range overlays are written to rows of other owners, and the other
                 // forms have no rows. So neither can have foreign rows.
                 Form::Properties { .. }
-                | Form::Claims(_)
+                | Form::RangeOverlays(_)
                 | Form::BlobLists(_)
                 | Form::Values(_)
                 | Form::Documents(_) => return Ok(None),

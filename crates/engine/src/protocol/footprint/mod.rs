@@ -123,7 +123,7 @@ pub enum FootprintError {
 pub(crate) enum NoRoom {
     /// The list of items has no room. This lasts until some items are dropped.
     Items,
-    /// The list of ranges that still need a propagation has no room. This lasts until their propagations are done.
+    /// The list of ranges with an unfinished `propagate` job has no room. This lasts until some of these jobs are done.
     Ranges,
 }
 
@@ -572,7 +572,7 @@ mod tests {
     use super::*;
     use crate::protocol::footprint::propagations::OverlayRange;
     use evenkeel_model::Member;
-    use evenkeel_model::claim::Reach;
+    use evenkeel_model::range_overlay::TargetRange;
     use proptest::prelude::*;
 
     const SECRET: Option<&Secret> = Some(&Secret::ZEROS);
@@ -943,8 +943,8 @@ mod tests {
             if let Some(pk) = propagated {
                 let key = |text: &str| evenkeel_model::Key::new(text).unwrap();
                 let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
-                let reach = Reach { account, table, pk: key(&pk), from: key(""), before: Some(key("b")) };
-                propagations.mark(OverlayRange { view: ViewName::new("names").unwrap(), reach }, "5a".to_owned());
+                let range = TargetRange { account, table, pk: key(&pk), from: key(""), before: Some(key("b")) };
+                propagations.mark(OverlayRange { view: ViewName::new("names").unwrap(), range }, "5a".to_owned());
             }
             let footprint = Footprint {
                 settled,

@@ -1,22 +1,23 @@
-//! Propagations. A range overlay sets properties on every entity of a key range. A propagation is the job that writes an overlay
-//! to the entities of its range. A footprint marks each range whose propagation may not have reached all of its entities.
+//! Propagations. A range overlay sets properties on every entity of a key range. A `propagate` job writes the overlay
+//! to the entities of its range. The owner's footprint has a mark for each range with entities that the job may not
+//! have written yet.
 //!
 //! ```text
-//!   pass over the entity:  announce, with a mark for each range ──▶ write its claim ──▶ queue a propagation with the mark ──▶ close
-//!   propagation:                 visit every entity of the range ──▶ remove the mark from the footprint
+//!   pass over the owner:  announce, with a mark for each range ─▶ write the overlay ─▶ queue a job with the mark ─▶ close
+//!   the job:              write every entity of the range ─▶ remove the mark from the footprint
 //! ```
 //!
-//! The overlays of an entity are in step when no range is marked. A pass that changes the overlay of a range gives the
-//! range a new mark, so an older propagation no longer finds its own mark and removes nothing. A mark stays if its propagation has
-//! skipped entities or is in the poison queue. A thorough sync queues such a propagation again.
+//! The range overlays of an owner are in step when no range is marked. A pass that changes the overlay of a range gives
+//! the range a new mark. An older job then does not find its own mark, and removes nothing. A mark stays if its job has
+//! skipped entities or is in the poison queue. A thorough sync queues such a job again.
 //!
-//! The mark is announced before its propagation is queued. A propagation that is done before the pass has closed therefore finds
-//! the announcement open, and waits for the close. If no close comes, the propagation removes its mark nevertheless, which
-//! changes the footprint's ETag. That pass, or the next pass, then needs another round, in which it finds the claim
-//! announced, writes the claim again, and queues a propagation with another mark.
+//! The mark is announced before its job is queued. If the job is done before the pass has closed, the job finds the
+//! announcement open, and waits for the close. If the pass does not close in time, the job removes its mark
+//! nevertheless, which changes the footprint's ETag. The pass, or the next one, then needs another round. In this round
+//! the overlay is still announced, so it is written again, and a job with another mark is queued.
 //!
-//! The footprint of a deleted entity (its tombstone) stays as long as it has marks. The propagation that removes the last
-//! mark queues a recheck, which removes the tombstone.
+//! The footprint of a deleted owner (its tombstone) stays as long as it has marks. The job that removes the last mark
+//! queues a recheck, which removes the tombstone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,9 +33,9 @@ use crate::protocol::footprint::store;
 use crate::protocol::queueing::{self, RecheckRequest};
 use crate::protocol::scope::Scope;
 use crate::protocol::unanswered::UnansweredWrites;
-use evenkeel_model::claim::{self, Claim, Reach};
 use evenkeel_model::job::Primary;
 use evenkeel_model::propagation::{Propagation, PropagationMark};
+use evenkeel_model::range_overlay::{self, RangeOverlay, TargetRange};
 use evenkeel_model::{ItemAddress, Part, ViewName};
 
 /// Upper limit on the UTF-16 units of the list: half of what a property can hold.
@@ -47,11 +48,11 @@ const MAX_CLOSE_WAITS: u32 = 6;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OverlayRange {
     pub(crate) view: ViewName,
-    pub(crate) reach: Reach,
+    pub(crate) range: TargetRange,
 }
 
-/// The ranges that still need a propagation, each with the mark of that propagation. A footprint stores them as a JSON array. The
-/// format version of the footprint covers this array.
+/// The ranges with an unfinished `propagate` job, each with the mark of this job. A footprint stores them as a JSON
+/// array. The format version of the footprint covers this array.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Propagations(Vec<MarkedRange>);
 
@@ -59,20 +60,20 @@ pub struct Propagations(Vec<MarkedRange>);
 #[serde(deny_unknown_fields)]
 struct MarkedRange {
     view: ViewName,
-    range: Reach,
+    range: TargetRange,
     mark: String,
 }
 
 impl MarkedRange {
-    fn has_range(&self, OverlayRange { view, reach }: &OverlayRange) -> bool {
-        self.view == *view && self.range == *reach
+    fn has_range(&self, OverlayRange { view, range }: &OverlayRange) -> bool {
+        self.view == *view && self.range == *range
     }
 }
 
 impl Propagations {
     pub(crate) fn mark(&mut self, range: OverlayRange, mark: String) {
         self.0.retain(|marked| !marked.has_range(&range));
-        let OverlayRange { view, reach: range } = range;
+        let OverlayRange { view, range } = range;
         self.0.push(MarkedRange { view, range, mark });
     }
 
@@ -86,7 +87,7 @@ impl Propagations {
     pub(crate) fn ranges(&self) -> impl Iterator<Item = OverlayRange> {
         self.0.iter().map(|marked| OverlayRange {
             view: marked.view.clone(),
-            reach: marked.range.clone(),
+            range: marked.range.clone(),
         })
     }
 
@@ -98,7 +99,7 @@ impl Propagations {
         let marked = self.0.len();
         self.0.retain(|marked| {
             (&marked.view, &marked.range, &marked.mark)
-                != (&propagation.view, &propagation.reach, &mark.mark)
+                != (&propagation.view, &propagation.range, &mark.mark)
         });
         self.0.len() < marked
     }
@@ -112,7 +113,7 @@ impl Propagations {
     }
 
     pub(crate) fn text(&self) -> String {
-        // Strings always serialise.
+        // Serialising fails only for maps whose keys are not strings.
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
@@ -121,21 +122,24 @@ impl Propagations {
     }
 }
 
-pub(crate) fn claim_of(address: &ItemAddress) -> Option<Claim> {
+/// The range overlay that the item stores; `None` if the item is not a readable range overlay.
+pub(crate) fn overlay_of(address: &ItemAddress) -> Option<RangeOverlay> {
     let Some(Part::Member(member)) = &address.part else {
         return None;
     };
-    let is_claim = address
+    let is_overlay = address
         .site
         .row()
-        .is_some_and(|(table, _)| *table == claim::table());
-    is_claim.then(|| Claim::of(member).ok()).flatten()
+        .is_some_and(|(table, _)| *table == range_overlay::table());
+    is_overlay
+        .then(|| RangeOverlay::from_member(member).ok())
+        .flatten()
 }
 
 pub(crate) fn overlay_range(address: &ItemAddress) -> Option<OverlayRange> {
-    claim_of(address).map(|claim| OverlayRange {
+    overlay_of(address).map(|overlay| OverlayRange {
         view: address.view.clone(),
-        reach: claim.reach,
+        range: overlay.range,
     })
 }
 
@@ -168,12 +172,12 @@ pub(crate) fn ranges_to_propagate<'a>(
 
 pub(crate) async fn queue(
     scope: &Scope<'_>,
-    OverlayRange { view, reach }: &OverlayRange,
+    OverlayRange { view, range }: &OverlayRange,
     mark: Option<&PropagationMark>,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
-    let message = Propagation::message(view, &scope.primary.key, reach, mark).to_string();
-    let what = || format!("queueing a propagation of {}", scope.primary);
+    let message = Propagation::message(view, &scope.primary.key, range, mark).to_string();
+    let what = || format!("queueing a propagate job of {}", scope.primary);
     queueing::queue(
         scope.env,
         &delivery.propagation_queue,
@@ -184,8 +188,8 @@ pub(crate) async fn queue(
     .await
 }
 
-/// Removes the mark of a propagation that has visited every entity of its range. If this was the last mark, the overlays of
-/// the footprint's entity are in step.
+/// Removes the mark of a job that has written every entity of its range. If this was the last mark, the owner's range
+/// overlays are in step.
 pub(crate) async fn remove_mark(
     env: &Env,
     propagation: &Propagation,
@@ -200,7 +204,7 @@ pub(crate) async fn remove_mark(
     };
     let primary = Primary {
         table: source.table.clone(),
-        key: propagation.one.clone(),
+        key: propagation.owner.clone(),
     };
     let scope = Scope::new(env, source, primary, Some(delivery));
     read_secret(env).await;
@@ -223,8 +227,8 @@ pub(crate) async fn remove_mark(
             continue;
         }
         if footprint.settled == Settled::Absent && footprint.propagations.is_empty() {
-            // The recheck that was queued with the tombstone does not remove it, because that recheck has found marks,
-            // or will find that the tombstone was written after the recheck was queued.
+            // The recheck that was queued with the tombstone does not remove the tombstone. It has found marks, or will
+            // find that the tombstone was written after the recheck was queued.
             let request = RecheckRequest::of(Vec::new());
             unanswered.rechecks.queue(&scope, &request, None).await?;
         }
@@ -233,7 +237,7 @@ pub(crate) async fn remove_mark(
             &mut unanswered,
             &footprint,
             Some(&row.etag),
-            "recording a completed propagation in",
+            "removing a propagation mark from",
         )
         .await?
         .is_some()
@@ -244,7 +248,7 @@ pub(crate) async fn remove_mark(
     }
     Err(lost_race(
         format!(
-            "recording a completed propagation in the footprint of {}",
+            "removing a propagation mark from the footprint of {}",
             scope.primary
         ),
         ROUNDS,
@@ -262,7 +266,7 @@ mod tests {
         let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
         OverlayRange {
             view: ViewName::new(view).unwrap(),
-            reach: Reach {
+            range: TargetRange {
                 account,
                 table,
                 pk: key("Sales"),
@@ -273,19 +277,19 @@ mod tests {
     }
 
     fn propagation(
-        OverlayRange { view, reach }: OverlayRange,
+        OverlayRange { view, range }: OverlayRange,
         mark: &str,
     ) -> (Propagation, PropagationMark) {
         let mark = PropagationMark {
             table: TableName::new("Departments").unwrap(),
             mark: mark.to_owned(),
         };
-        let one = EntityKey::new("Sales", "department").unwrap();
+        let owner = EntityKey::new("Sales", "department").unwrap();
         (
             Propagation {
                 view,
-                one,
-                reach,
+                owner,
+                range,
                 mark: Some(mark.clone()),
                 cursor: PropagationCursor::default(),
             },

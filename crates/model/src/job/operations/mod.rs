@@ -97,7 +97,7 @@ impl<'a> JobSubject<'a> {
         match self {
             Self::Primary(table, _) | Self::Table(table) | Self::DatedTable(table) => vec![table],
             Self::Moved(from, to) => vec![&from.table, &to.table],
-            Self::Range(propagation) => std::iter::once(&propagation.reach.table)
+            Self::Range(propagation) => std::iter::once(&propagation.range.table)
                 .chain(propagation.mark.iter().map(|mark| &mark.table))
                 .collect(),
             Self::Archived(..) | Self::Restored(..) | Self::View(_) | Self::Source(_) => Vec::new(),
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn an_operation_makes_a_job_of_its_own_name() {
         let fields = serde_json::json!({
-            "table": "Logins20260101", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "s", "archive": "former", "view": "names", "one": {"pk": "p", "rk": "r"},
+            "table": "Logins20260101", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "s", "archive": "former", "view": "names", "owner": {"pk": "p", "rk": "r"},
             "entity": {"PartitionKey": "p", "RowKey": "r"}, "all": true,
         });
         for op in OPS {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, JobFields, JobSubject, Operation, key, table, view};
 use crate::propagation::{Propagation, PropagationCursor, PropagationMark};
-use crate::claim::Reach;
+use crate::range_overlay::TargetRange;
 use crate::cursor::JobCursor;
 use crate::job::JobError;
 use crate::{AccountName, EntityKey, Key};
@@ -15,8 +15,8 @@ use crate::{AccountName, EntityKey, Key};
 #[schemars(title = "propagate")]
 pub(super) struct PropagateFields {
     view: String,
-    /// The entity that has changed, in the table of the view's source.
-    one: EntityKey,
+    /// The entity whose range overlay has changed, in the table of the view's source.
+    owner: EntityKey,
     /// The account of the range's table; default `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     account: Option<String>,
@@ -30,8 +30,8 @@ pub(super) struct PropagateFields {
     /// The end of the range, exclusive; absent for the end of the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
-    /// The mark in the footprint of `one` that is removed when the job is done, with the table of `one`; absent if no footprint waits for
-    /// the job.
+    /// The mark in the footprint of `owner` that is removed when the job is done, with the table of `owner`; absent if no footprint waits
+    /// for the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mark: Option<PropagationMark>,
     /// Progress, written by workers.
@@ -53,7 +53,7 @@ impl JobFields for PropagateFields {
             .account
             .map_or_else(|| Ok(AccountName::main()), AccountName::new);
         let account = account.map_err(|error| wrong(error.to_string()))?;
-        let reach = Reach {
+        let range = TargetRange {
             account,
             table: table(Self::OP, self.table)?,
             pk: first.pk,
@@ -62,8 +62,8 @@ impl JobFields for PropagateFields {
         };
         Ok(Propagation {
             view: view(Self::OP, self.view)?,
-            one: self.one,
-            reach,
+            owner: self.owner,
+            range,
             mark: self.mark,
             cursor: self.cursor,
         })
@@ -88,14 +88,14 @@ mod tests {
 
     #[test]
     fn a_propagate_job_is_decoded_as_it_was_queued() {
-        let reach = Reach {
+        let range = TargetRange {
             account: AccountName::main(),
             table: TableName::new("Employees").unwrap(),
             pk: Key::new("Sales").unwrap(),
             from: Key::new("a").unwrap(),
             before: Some(Key::new("b").unwrap()),
         };
-        let (view, one) = (
+        let (view, owner) = (
             ViewName::new("names").unwrap(),
             EntityKey::new("Sales", "department").unwrap(),
         );
@@ -106,17 +106,17 @@ mod tests {
                 mark: "5a".to_owned(),
             }),
         ] {
-            let message = Propagation::message(&view, &one, &reach, mark.as_ref()).to_string();
+            let message = Propagation::message(&view, &owner, &range, mark.as_ref()).to_string();
             let Job::Propagate(propagation) = decode(&message).unwrap().job else {
                 panic!("no propagate job")
             };
-            let (view, one, reach) = (view.clone(), one.clone(), reach.clone());
+            let (view, owner, range) = (view.clone(), owner.clone(), range.clone());
             assert_eq!(
                 *propagation,
                 Propagation {
                     view,
-                    one,
-                    reach,
+                    owner,
+                    range,
                     mark,
                     cursor: PropagationCursor::default()
                 }

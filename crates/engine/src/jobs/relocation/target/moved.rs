@@ -1,5 +1,5 @@
-//! A row under another key. Its large values are written before it. Its other items, and properties that claims of
-//! other entities set on it, follow after the source is deleted, because a unique key passes from the source to the row
+//! A row under another key. Its large values are written before it. Its other items, and properties that range
+//! overlays set on it, follow after the source is deleted, because a unique key passes from the source to the row
 //! and both must not claim it at once.
 
 use async_trait::async_trait;
