@@ -7,10 +7,10 @@ use anyhow::Context as _;
 
 use evenkeel_client::lists;
 use evenkeel_model::catalog::{Catalog, Form, TableRef, View};
-use evenkeel_model::claim;
 use evenkeel_model::item::{Owner, is_derived_within};
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::{self, Content, Item};
+use evenkeel_model::range_overlay;
 use evenkeel_model::shared::{self, OwnedProperties};
 use evenkeel_model::{AccountName, ContainerName, Entity, ItemAddress, Part, Row, Site, ViewName};
 use evenkeel_storage::wide;
@@ -46,18 +46,18 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
         .collect();
     let mut tables = BTreeMap::new();
     let ranges = catalog.views.values().filter_map(|view| view.range());
-    let claims: BTreeSet<TableRef> = ranges
+    let overlays: BTreeSet<TableRef> = ranges
         .flat_map(|range| range.target.accounts.iter())
         .map(|account| TableRef {
             account: account.clone(),
-            table: claim::table(),
+            table: range_overlay::table(),
         })
         .collect();
     let named: Vec<TableRef> = catalog
         .targets()
         .flat_map(|target| target.tables().collect::<Vec<_>>())
         .collect();
-    for table in named.iter().chain(&claims).chain(&by_date) {
+    for table in named.iter().chain(&overlays).chain(&by_date) {
         let mut rows = scan(stores, table).await?;
         if catalog.wide.contains(table) {
             rows = wide::whole(rows);
@@ -214,7 +214,7 @@ async fn in_blobs(stores: &Stores, view: &View) -> anyhow::Result<DerivedItems> 
         Form::Copies { .. }
         | Form::Lists { .. }
         | Form::Properties { .. }
-        | Form::Claims(_)
+        | Form::RangeOverlays(_)
         | Form::Documents(_) => return Ok(found),
     };
     for account in accounts.iter() {

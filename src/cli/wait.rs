@@ -70,7 +70,7 @@ pub async fn wait(args: &WaitArgs, context: &Context, out: &mut Output) -> anyho
             "{table}{key} does not exist, and nothing is derived from it"
         ))?,
         Format::Text => {
-            let why = if waited.carrying {
+            let why = if waited.propagating {
                 ": its values are still being written to the entities of a range"
             } else {
                 ""

@@ -340,8 +340,8 @@ pub(super) fn delivery(
         },
         dequeue_count: 1,
         account: carrier.account,
-        carry_queue: declared
-            .follow_up_queue("carry", &carrier.queue, &recheck_queue)
+        propagation_queue: declared
+            .follow_up_queue("propagate", &carrier.queue, &recheck_queue)
             .clone(),
         sync_queue: declared
             .follow_up_queue("sync", &carrier.queue, &recheck_queue)

@@ -15,9 +15,9 @@ use evenkeel_account::NoFaults;
 use evenkeel_config::{Folder, Request};
 use evenkeel_engine::Recheck;
 use evenkeel_engine::footprint::{self, Footprint};
-use evenkeel_model::claim::Claim;
 use evenkeel_model::job::{self, Job, Primary};
 use evenkeel_model::large::Pointer;
+use evenkeel_model::range_overlay::RangeOverlay;
 use evenkeel_model::shared::{BlobList, OwnedProperties, owner_property};
 use evenkeel_model::{
     Entity, EntityKey, Member, Site, TableName, ViewName, body, document, log, odata,
@@ -43,10 +43,10 @@ const FORMATS: &[Format] = &[
         again: footprint,
     },
     Format {
-        file: "claim.json",
+        file: "range_overlay.json",
         again: |text| {
-            let claim = Claim::of(&Member(vec![text.to_owned()])).unwrap();
-            claim.member().0.remove(0)
+            let overlay = RangeOverlay::from_member(&Member(vec![text.to_owned()])).unwrap();
+            overlay.member().0.remove(0)
         },
     },
     Format {
@@ -151,7 +151,7 @@ fn owner(text: &str) -> String {
     let owned = OwnedProperties::read(&site, &entity, &view)
         .unwrap()
         .unwrap();
-    assert!(owned.primary.to_string().contains("Employees") && owned.by_claim);
+    assert!(owned.primary.to_string().contains("Employees") && owned.by_range);
     text.to_owned()
 }
 

@@ -32,7 +32,7 @@ pub struct InStep {
     pub missing: bool,
     /// A range overlay of the primary has not been applied to all entities of its range yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub carrying: bool,
+    pub propagating: bool,
     /// Storage requests sent.
     pub requests: u64,
 }
@@ -42,7 +42,7 @@ impl InStep {
         Self {
             in_step: true,
             missing: false,
-            carrying: false,
+            propagating: false,
             requests,
         }
     }
@@ -71,11 +71,11 @@ impl Client {
         }
         let views = self.catalog.fingerprint(source);
         let found = self.last_settled(source, key).await?;
-        let (has_footprint, (found, carrying)) = (found.is_some(), found.unwrap_or_default());
-        if carrying {
+        let (has_footprint, (found, propagating)) = (found.is_some(), found.unwrap_or_default());
+        if propagating {
             return Ok(InStep {
                 in_step: false,
-                carrying,
+                propagating,
                 ..InStep::yes(1)
             });
         }

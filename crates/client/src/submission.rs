@@ -243,7 +243,7 @@ pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String>
         | JobSubject::Source(archive) => known_archive(archive, catalog),
         JobSubject::Table(table) => named_table(table, job, catalog),
         JobSubject::View(view) => known_view(view, catalog),
-        JobSubject::Range(carry) => known_view(&carry.view, catalog),
+        JobSubject::Range(propagation) => known_view(&propagation.view, catalog),
         JobSubject::DatedTable(table) => dated_table(table, catalog),
     }
 }

@@ -632,7 +632,7 @@ auto = "yes"
         "default.toml:9: queues[0].name: \"Evenkeel\" is not a queue name; expected 3 to 63 lower-case letters, digits and single dashes, with no dash at either end",
         "default.toml:10: queues[0].concurrency: expected an integer from 1 to 10000, found 0",
         "default.toml:11: queues[0].shards: expected an integer from 1 to 100, found 101",
-        "default.toml:12: queues[0].allow: unknown operation \"archve\"; known are sync, put, delete, erase, archive, restore, move, backfill, audit, carry, delete_where, archive_where, drop_table; did you mean \"archive\"?",
+        "default.toml:12: queues[0].allow: unknown operation \"archve\"; known are sync, put, delete, erase, archive, restore, move, backfill, audit, propagate, delete_where, archive_where, drop_table; did you mean \"archive\"?",
         "default.toml:18: views.by_email.partition_key: this '{' is not closed; write {{ for a literal brace\n      email_{PartitionKey\n            ^^^^^^^^^^^^^",
         "default.toml:19: views.by_email.row_key: unknown filter \"lowr\"; did you mean \"lower\"?\n      {Email|lowr}\n             ^^^^",
         "default.toml:20: views.by_email.when: write \"==\" to compare\n      IsManager = true\n                ^",

@@ -44,11 +44,12 @@ pub struct Delivery {
     /// Number of times that the message was received, including this time.
     pub dequeue_count: u32,
     pub account: AccountName,
-    /// The queue for carries. If the message was received from a job queue (shard), it is this queue. If the message
-    /// was received from a recheck queue, it is the first shard of the job queue. If the job queue does not accept
-    /// carries of all tables, it is `recheck_queue` in both cases, because only workers write to that queue.
-    pub carry_queue: QueueName,
-    /// The queue for syncs of other primaries, chosen in the same way as `carry_queue`.
+    /// The queue for `propagate` jobs. If the message was received from a job queue (shard), it is this queue. If the
+    /// message was received from a recheck queue, it is the first shard of the job queue. If the job queue does not
+    /// accept `propagate` jobs of all tables, it is `recheck_queue` in both cases, because only workers write to that
+    /// queue.
+    pub propagation_queue: QueueName,
+    /// The queue for syncs of other primaries, chosen in the same way as `propagation_queue`.
     pub sync_queue: QueueName,
     pub recheck_queue: QueueName,
     /// The tables that the job may be about; `None` allows all tables.

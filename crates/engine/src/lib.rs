@@ -13,9 +13,9 @@
 //!
 //! The jobs are `put`, `delete` and `sync` (one pass), `archive`, `move`, `restore`, `backfill` (a pass for every
 //! primary), `erase` (a `delete` in the table and in every archive), `delete_where` and `archive_where` (a `delete` or
-//! `archive` of every primary that satisfies a condition), `audit` (a comparison for every primary), `carry` (applies
-//! the overlay of one entity to its range), and `drop_table`. Jobs that write a primary use `commit`, which writes the
-//! primary in one transaction with the items in its own partition.
+//! `archive` of every primary that satisfies a condition), `audit` (a comparison for every primary), `propagate`
+//! (applies the range overlay of one entity), and `drop_table`. Jobs that write a primary use `commit`, which writes
+//! the primary in one transaction with the items in its own partition.
 //!
 //! The crate may use `storage` and `model`. It uses no adapter, no queue of its own and no lease.
 

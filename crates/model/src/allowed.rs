@@ -142,15 +142,15 @@ mod tests {
             (r#"{"op":"audit","table":"Employees"}"#, true),
             (r#"{"op":"drop_table","table":"Sessions202611"}"#, false),
             (
-                r#"{"op":"carry","view":"names","one":{"pk":"p","rk":"r"},"table":"Salaries","pk":"p"}"#,
+                r#"{"op":"propagate","view":"names","owner":{"pk":"p","rk":"r"},"table":"Salaries","pk":"p"}"#,
                 false,
             ),
             (
-                r#"{"op":"carry","view":"names","one":{"pk":"p","rk":"r"},"table":"Employees","pk":"p","mark":{"table":"Salaries","mark":"1"}}"#,
+                r#"{"op":"propagate","view":"names","owner":{"pk":"p","rk":"r"},"table":"Employees","pk":"p","mark":{"table":"Salaries","mark":"1"}}"#,
                 false,
             ),
             (
-                r#"{"op":"carry","view":"names","one":{"pk":"p","rk":"r"},"table":"Employees","pk":"p","mark":{"table":"Employees","mark":"1"}}"#,
+                r#"{"op":"propagate","view":"names","owner":{"pk":"p","rk":"r"},"table":"Employees","pk":"p","mark":{"table":"Employees","mark":"1"}}"#,
                 true,
             ),
         ] {

@@ -623,8 +623,8 @@ mod tests {
                 "\"cursor\": the cursor has format version 2, but this program reads version 1",
             ),
             (
-                json!({"op": "carry", "view": "v", "one": {"pk": "p"}, "table": "Employees", "pk": "p"}),
-                "\"one\": missing field `rk`",
+                json!({"op": "propagate", "view": "v", "owner": {"pk": "p"}, "table": "Employees", "pk": "p"}),
+                "\"owner\": missing field `rk`",
             ),
             (json!({"op": "explode"}), "explode"),
             (

@@ -75,8 +75,8 @@ pub const MEMBER_UTF16_UNITS: usize = 2_048;
 /// Maximum UTF-16 units of a contribution to a group as JSON, with its primary's keys: an eighth of a property. The contribution is stored
 /// in the group and in the footprint of its primary.
 pub const CONTRIBUTION_UTF16_UNITS: usize = 4_096;
-/// Maximum UTF-16 units of a claim of a range view as JSON. A claim that is withdrawn is sent in a message.
-pub const CLAIM_UTF16_UNITS: usize = 8_192;
+/// Maximum UTF-16 units of a range overlay as JSON. When a range overlay is removed, a message contains it.
+pub const RANGE_OVERLAY_UTF16_UNITS: usize = 8_192;
 /// Maximum characters of a document key in another store (Azure AI Search, naming rules).
 pub const DOCUMENT_KEY_CHARS: usize = 1_024;
 /// Maximum characters of the name of a document's field (Azure AI Search, naming rules).

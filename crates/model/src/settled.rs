@@ -6,7 +6,7 @@
 //! | `at ETAG` | everything derived from the primary is in step with this version |
 //! | `waiting at ETAG` | like `at ETAG`, except for properties of entities that do not exist |
 //! | `absent` | the primary and everything derived from it are gone |
-//! | `carrying …` | as the rest of the value states, except for entities of a range for which a `carry` job is queued |
+//! | `propagating …` | as the rest of the value states, except for entities of a range for which a `propagate` job is queued |
 
 use sha2::{Digest as _, Sha256};
 
@@ -17,8 +17,8 @@ use super::{ETag, Entity, EntityKey, Key, TableName};
 pub const FOOTPRINTS: &str = "EvenkeelFootprints";
 /// The property with the state.
 pub const SETTLED: &str = "Settled";
-/// Prefix of the state while a `carry` job is queued.
-const CARRYING: &str = "carrying ";
+/// Prefix of the state while a `propagate` job is queued.
+const PROPAGATING: &str = "propagating ";
 /// The property with the fingerprint of the views at the last closed pass.
 pub const FINGERPRINT: &str = "Fingerprint";
 
@@ -48,17 +48,17 @@ pub enum Settled {
 }
 
 impl Settled {
-    /// Reads the state from a footprint, and whether a `carry` job is queued. If the text is invalid, the error is this text.
+    /// Reads the state from a footprint, and whether a `propagate` job is queued. If the text is invalid, the error is this text.
     pub fn read(footprint: &Entity) -> Result<(Self, bool), String> {
         let Some(text) = footprint.text(SETTLED) else {
             return Ok((Self::Never, false));
         };
-        let (carrying, state) = text
-            .strip_prefix(CARRYING)
+        let (propagating, state) = text
+            .strip_prefix(PROPAGATING)
             .map_or((false, text), |state| (true, state));
         Ok((
             Self::parse(state, footprint).ok_or_else(|| text.to_owned())?,
-            carrying,
+            propagating,
         ))
     }
 
@@ -81,15 +81,15 @@ impl Settled {
     }
 
     /// Returns the text in footprints and for readers, or `None` if no pass has closed.
-    pub fn text(&self, carrying: bool) -> Option<String> {
+    pub fn text(&self, propagating: bool) -> Option<String> {
         let state = match self {
             Self::Never => return None,
             Self::Absent => "absent".to_owned(),
             Self::At { etag, .. } => format!("at {etag}"),
             Self::Waiting { etag, .. } => format!("waiting at {etag}"),
         };
-        Some(if carrying {
-            format!("{CARRYING}{state}")
+        Some(if propagating {
+            format!("{PROPAGATING}{state}")
         } else {
             state
         })
@@ -97,8 +97,8 @@ impl Settled {
 
     /// Writes the state to a footprint.
     #[must_use]
-    pub fn write(&self, footprint: Entity, carrying: bool) -> Entity {
-        let Some(text) = self.text(carrying) else {
+    pub fn write(&self, footprint: Entity, propagating: bool) -> Entity {
+        let Some(text) = self.text(propagating) else {
             return footprint;
         };
         let footprint = footprint.with(SETTLED, text);

@@ -90,7 +90,7 @@ impl Expectation {
 
     fn queued(job: Job) -> Result<Self, String> {
         match job {
-            Job::Carry(_) => Ok(Self::Whole("carry")),
+            Job::Propagate(_) => Ok(Self::Whole("propagate")),
             Job::DropTable(_) => Ok(Self::Whole("drop_table")),
             Job::Sync(SyncJob { primary, .. }) => {
                 let table = SYNCED

@@ -1,11 +1,11 @@
 //! Faults of a single host: a partition that it cannot reach, or slow storage. One kind of fault here affects all
-//! hosts: slow answers from the table of claims.
+//! hosts: slow answers from the table of range overlays.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use super::fault_plan::{Draw, FaultPlan, FaultScope, OutageKind, rng, seconds};
-use evenkeel_model::claim::CLAIMS;
+use evenkeel_model::range_overlay::RANGE_OVERLAYS;
 
 /// Maximum delay, in seconds.
 const SLOWEST: f64 = 25.0;
@@ -37,11 +37,11 @@ impl HostSpell {
 }
 
 impl FaultPlan {
-    pub(super) fn draw_slow_claims(&mut self, seed: u64) {
+    pub(super) fn draw_slow_overlays(&mut self, seed: u64) {
         let rng = rng(seed, 64);
         let draw = Draw(&rng);
         if draw.happens(0.5) {
-            self.slow_answers = Some((CLAIMS, draw.0.between(0.2, 0.5)));
+            self.slow_answers = Some((RANGE_OVERLAYS, draw.0.between(0.2, 0.5)));
             self.settings.poll.max = Duration::from_secs(1);
             self.workers = self.workers.max(2);
         }

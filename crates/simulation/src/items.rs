@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::archives;
 use evenkeel_account::company::{base, located};
-use evenkeel_model::claim::CLAIMS;
+use evenkeel_model::range_overlay::RANGE_OVERLAYS;
 use evenkeel_model::{AccountName, EdmValue, Entity, EntityKey};
 use evenkeel_storage::Blob;
 
@@ -164,8 +164,9 @@ fn sets(table: &str, row: &Entity) -> Result<Vec<HeldItem>, String> {
             .ok_or_else(wrong)?;
         let names: Vec<String> =
             serde_json::from_value(owner["set"].clone()).map_err(|_| wrong())?;
-        if owner["by_claim"] == true {
-            // A claim has set these properties. Then the claim is the item, and not the properties on each entity.
+        if owner["by_range"] == true {
+            // A range overlay has set these properties. Then the overlay is the item, and not the properties on each
+            // entity.
             continue;
         }
         let source = &owner["source"];
@@ -254,12 +255,12 @@ pub(super) fn members_of(
     (source, pk): (&str, &str),
     members: &[MemberValues],
 ) -> Result<Vec<HeldItem>, String> {
-    let is_claims = matches!(place, ItemPlace::Row(table, _) if base(table) == CLAIMS);
+    let is_overlays = matches!(place, ItemPlace::Row(table, _) if base(table) == RANGE_OVERLAYS);
     let held = members.iter().map(|texts| {
         let key = match texts.as_slice() {
-            [claim] if is_claims => serde_json::from_str::<Value>(claim)
+            [overlay] if is_overlays => serde_json::from_str::<Value>(overlay)
                 .ok()
-                .and_then(|claim| serde_json::from_value(claim["of"].clone()).ok()),
+                .and_then(|overlay| serde_json::from_value(overlay["owner"].clone()).ok()),
             // A list in the partition of its primaries may omit the partition key.
             [rk] => EntityKey::new(pk, rk.as_str()).ok(),
             [pk, rk, ..] => EntityKey::new(pk.as_str(), rk.as_str()).ok(),

@@ -21,7 +21,7 @@ pub enum RareEvent {
     Widened,
     Moved,
     /// A range overlay was applied to an entity.
-    Carried,
+    Propagated,
     /// The lead of a team set its properties on the team.
     Led,
     Audited,
@@ -60,7 +60,7 @@ impl RareEvent {
         Self::Unstaged,
         Self::Widened,
         Self::Moved,
-        Self::Carried,
+        Self::Propagated,
         Self::Led,
         Self::Audited,
         Self::Logged,
@@ -111,7 +111,7 @@ impl RareEvent {
             Self::Unstaged => "a staged blob was deleted",
             Self::Widened => "a further row of a wide entity was written",
             Self::Moved => "an entity moved to another key",
-            Self::Carried => "a range overlay was applied to an entity",
+            Self::Propagated => "a range overlay was applied to an entity",
             Self::Led => "a lead set its properties on its team",
             Self::Audited => "an audit recorded a finding",
             Self::Logged => "a line was appended to a log",
@@ -377,7 +377,7 @@ impl RareEventCounter {
                     && text("ek_owner_team_name").is_some()
                     && execution.caller >= WORKERS
                 {
-                    Some(RareEvent::Carried)
+                    Some(RareEvent::Propagated)
                 } else if text("ek_owner_lead").is_some() && execution.caller >= WORKERS {
                     Some(RareEvent::Led)
                 } else {

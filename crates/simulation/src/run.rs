@@ -176,7 +176,7 @@ impl SimulationRun {
         let setting = Setting::of(request.world, seed, &fault_plan);
         fault_plan.draw_slow_host(seed, setting.slow_hosts());
         if setting.has_restless_teams() {
-            fault_plan.draw_slow_claims(seed);
+            fault_plan.draw_slow_overlays(seed);
         }
         fault_plan.workers = fault_plan.workers.min(request.allowed.workers);
         if !setting.has_clients_that_write() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::decode::{CARRY, SYNC};
+use super::decode::{PROPAGATE, SYNC};
 use super::job_metrics;
 use super::slots::Slots;
 use super::status::QueueBoard;
@@ -27,7 +27,7 @@ impl QueueKind {
     pub(crate) const fn ops(self) -> &'static [&'static str] {
         match self {
             Self::Jobs => OPS,
-            Self::Rechecks => &[SYNC, CARRY, RECHECK],
+            Self::Rechecks => &[SYNC, PROPAGATE, RECHECK],
         }
     }
 }
@@ -43,7 +43,7 @@ pub(crate) struct QueueConsumer {
     /// `<name>-recheck` of the configured queue, shared by its shards.
     pub(crate) recheck: QueueName,
     pub(crate) sync_queue: QueueName,
-    pub(crate) carry_queue: QueueName,
+    pub(crate) propagation_queue: QueueName,
     /// The jobs that the queue accepts. A recheck queue has no limits, because only workers write
     /// to it.
     pub(crate) allowed: JobAllowance,
@@ -75,7 +75,7 @@ impl QueueConsumer {
             },
             dequeue_count: message.dequeue_count,
             account: self.account.clone(),
-            carry_queue: self.carry_queue.clone(),
+            propagation_queue: self.propagation_queue.clone(),
             sync_queue: self.sync_queue.clone(),
             recheck_queue: self.recheck.clone(),
             tables: self.allowed.tables.clone(),

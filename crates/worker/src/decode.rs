@@ -91,8 +91,8 @@ pub(crate) const STEP: &str = "decoding the message";
 pub(crate) const SYNC: &str = "sync";
 /// Operation of a job that writes the values of a range overlay to the entities of the range. A job
 /// that changes the overlay queues such a job.
-pub(crate) const CARRY: &str = "carry";
-const RECHECK_QUEUE_OPS: [&str; 2] = [SYNC, CARRY];
+pub(crate) const PROPAGATE: &str = "propagate";
+const RECHECK_QUEUE_OPS: [&str; 2] = [SYNC, PROPAGATE];
 
 impl DecodedMessage {
     pub(crate) fn rejected(message: &Message, reason: Reason, error: String) -> Self {
@@ -439,21 +439,21 @@ mod tests {
     }
 
     #[test]
-    fn a_carry_is_limited_by_its_queue_and_a_recheck_queue_accepts_it() {
-        let carry = |fields: &str| {
+    fn a_propagation_is_limited_by_its_queue_and_a_recheck_queue_accepts_it() {
+        let propagation = |fields: &str| {
             format!(
-                r#"{{"op":"carry","view":"department_name","one":{{"pk":"Sales","rk":"department"}},"pk":"Sales",{fields}}}"#
+                r#"{{"op":"propagate","view":"department_name","owner":{{"pk":"Sales","rk":"department"}},"pk":"Sales",{fields}}}"#
             )
         };
         let (own, another) = (
-            carry(r#""table":"Employees""#),
-            carry(r#""table":"Salaries""#),
+            propagation(r#""table":"Employees""#),
+            propagation(r#""table":"Salaries""#),
         );
-        let marked = carry(r#""table":"Employees","mark":{"table":"Salaries","mark":"5a"}"#);
+        let marked = propagation(r#""table":"Employees","mark":{"table":"Salaries","mark":"5a"}"#);
         for (text, allow) in [
             (&own, &["sync", "put"][..]),
-            (&another, &["carry"][..]),
-            (&marked, &["carry"][..]),
+            (&another, &["propagate"][..]),
+            (&marked, &["propagate"][..]),
         ] {
             let refused = decoded(text, QueueKind::Jobs, Some(allow))
                 .work
@@ -465,12 +465,16 @@ mod tests {
                 refused.error
             );
         }
-        let is_carry = |decoded: &DecodedMessage| {
-            matches!(single(decoded), Some(Work::Job(Job::Carry(_)))) && decoded.op == CARRY
+        let is_propagation = |decoded: &DecodedMessage| {
+            matches!(single(decoded), Some(Work::Job(Job::Propagate(_)))) && decoded.op == PROPAGATE
         };
-        assert!(is_carry(&decoded(&own, QueueKind::Jobs, Some(&["carry"]))));
+        assert!(is_propagation(&decoded(
+            &own,
+            QueueKind::Jobs,
+            Some(&["propagate"])
+        )));
         assert!(
-            is_carry(&decoded(&another, QueueKind::Rechecks, None)),
+            is_propagation(&decoded(&another, QueueKind::Rechecks, None)),
             "workers alone write there"
         );
     }

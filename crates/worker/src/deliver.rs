@@ -406,8 +406,8 @@ impl DeliveryFacts<'_> {
 }
 
 /// Whether the age of a message counts as lag. Rechecks are late by design. A walk over a whole
-/// table (backfill, audit, carry, `drop_table`) takes longer for a larger table, so its age does
-/// not show how far behind an entity is.
+/// table (backfill, audit, propagate, `drop_table`) takes longer for a larger table, so its age
+/// does not show how far behind an entity is.
 pub(crate) fn counts_as_lag(consumer: &QueueConsumer, decoded: &DecodedMessage) -> bool {
     consumer.kind == QueueKind::Jobs && !is_table_walk(decoded)
 }

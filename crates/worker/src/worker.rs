@@ -15,7 +15,7 @@ use super::circuit::OpenCircuits;
 use super::concurrency_controller::control_concurrency;
 use super::consumer::{QueueConsumer, QueueKind};
 use super::context::{PrimaryResolver, RunContext, RunReport, Stop, WorkerTally};
-use super::decode::{CARRY, SYNC};
+use super::decode::{PROPAGATE, SYNC};
 use super::doorbell::Doorbell;
 use super::drain::drain;
 use super::erasure::{ErasureExecutor, PoisonWalks};
@@ -359,7 +359,7 @@ fn consumers_of(
             QueueKind::Rechecks => jobs.first().unwrap_or(&queue.name),
         };
         let follow_up_queue = |op| queue.follow_up_queue(op, own, &recheck).clone();
-        let (sync_queue, carry_queue) = (follow_up_queue(SYNC), follow_up_queue(CARRY));
+        let (sync_queue, propagation_queue) = (follow_up_queue(SYNC), follow_up_queue(PROPAGATE));
         Arc::new(QueueConsumer {
             board: Arc::new(QueueBoard::new(name.clone(), kind, slots.clone())),
             configured_queue: queue.name.clone(),
@@ -369,7 +369,7 @@ fn consumers_of(
             poison: poison.clone(),
             recheck: recheck.clone(),
             sync_queue,
-            carry_queue,
+            propagation_queue,
             allowed: match kind {
                 QueueKind::Jobs => queue.allowed.clone(),
                 QueueKind::Rechecks => JobAllowance::default(),

@@ -60,7 +60,7 @@ fn every_job_that_the_documentation_shows_is_decoded_and_valid() {
     }
     for op in job::OPS.iter().filter(|op| !is_sample(op)) {
         assert!(ops.contains(op), "docs/jobs.md has no example of {op}");
-        let listed = SHIPPED.split("operations this queue may carry:").nth(1);
+        let listed = SHIPPED.split("operations this queue accepts:").nth(1);
         let listed = listed
             .and_then(|rest| rest.split("Default").next())
             .unwrap();

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use evenkeel_model::claim;
 use evenkeel_model::job::Primary;
+use evenkeel_model::range_overlay;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{Entity, QueueName, body};
 use evenkeel_storage::{TableOperation, Ttl};
@@ -31,8 +31,9 @@ enum Forgery {
         fields: Value,
         discard: bool,
     },
-    /// A row of claims (which departments set properties on a range of people), and a job of a person in that range.
-    Claims {
+    /// A row of range overlays (which departments set properties on a range of people), and a job of a person in that
+    /// range.
+    RangeOverlays {
         members: Value,
     },
     /// The first row of a list, which names the rows that contain the list's members.
@@ -146,7 +147,7 @@ fn sites() -> impl Strategy<Value = (Value, Value)> {
         row("Ledger", "2026", "11"),
         row("Payroll", "Sales", "8"),
         row("EvenkeelFootprints", "Staff~Sales", "8"),
-        row("EvenkeelClaims", "floor~Rooms~Sales", "claims"),
+        row("EvenkeelRangeOverlays", "floor~Rooms~Sales", "overlays"),
         blob("payroll", "2026/salaries.csv"),
         blob("phone-book", "King.json"),
         blob("photos", "staff/Sales/8/Photo-0"),
@@ -223,9 +224,9 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         json!({"queue": "jobs-recheck", "body": "{}"}),
         json!({"body": "{\"op\":\"nope\"}", "message_id": "x".repeat(5_000)}),
     ]);
-    let claims = select(vec![
-        json!([[claim("Rooms", &json!({"Floor": 9}))]]),
-        json!([[claim("Payroll", &json!({"Salary": 0}))]]),
+    let overlays = select(vec![
+        json!([[overlay("Rooms", &json!({"Floor": 9}))]]),
+        json!([[overlay("Payroll", &json!({"Salary": 0}))]]),
         json!([["Sales", "x"]]),
         json!("no list"),
     ]);
@@ -245,8 +246,8 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
     let jobs = select(vec![
         json!({"op": "backfill", "view": "by_email", "cursor": {"next_pk": "zzz", "next_rk": "z", "done": 9}}),
         json!({"op": "audit", "table": "Staff", "repair": true, "cursor": {"next_pk": "zzz", "next_rk": "z", "rows": 99_999}}),
-        json!({"op": "carry", "view": "floor", "one": {"pk": "Sales", "rk": "department"}, "table": "Payroll", "pk": "Sales"}),
-        json!({"op": "carry", "view": "floor", "one": {"pk": "Sales", "rk": "7"}, "table": "Rooms", "pk": "Sales", "cursor": {"taken": 3, "taken_by": {"pk": "a", "rk": "b"}}}),
+        json!({"op": "propagate", "view": "floor", "owner": {"pk": "Sales", "rk": "department"}, "table": "Payroll", "pk": "Sales"}),
+        json!({"op": "propagate", "view": "floor", "owner": {"pk": "Sales", "rk": "7"}, "table": "Rooms", "pk": "Sales", "cursor": {"taken": 3, "taken_by": {"pk": "a", "rk": "b"}}}),
         json!({"op": "put", "table": "Staff", "pk": "Sales", "rk": "7", "entity_ref": {"blob": "payroll/2026/salaries.csv"}}),
         json!({"op": "put", "table": "Staff", "entity": {"PartitionKey": "Sales", "RowKey": "7"}, "blobs": {"Photo": {"blob": "payroll/2026/salaries.csv"}}}),
         json!({"op": "put", "table": "Staff", "entity": {"PartitionKey": "Sales", "RowKey": "7", "Photo": pointer("payroll", "2026/salaries.csv")}}),
@@ -261,7 +262,7 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         json!({"op": "backfill", "view": "gone"}),
         json!({"op": "backfill", "table": "Payroll"}),
         json!({"op": "audit", "table": "Staff", "repair": true}),
-        json!({"op": "carry", "view": "gone", "one": {"pk": "Sales", "rk": "department"}, "table": "Payroll", "pk": "Sales"}),
+        json!({"op": "propagate", "view": "gone", "owner": {"pk": "Sales", "rk": "department"}, "table": "Payroll", "pk": "Sales"}),
         json!({"op": "sync", "table": "Ledger", "pk": "2026", "rk": "11"}),
     ]);
     let marks = (
@@ -277,7 +278,7 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
         4 => (primaries(), proptest::collection::vec(recheck_item, 1..4)).prop_map(|(of, items)| Forgery::Recheck { of, items }),
         4 => (primaries(), proptest::collection::vec(listed, 1..4)).prop_map(|(of, items)| Forgery::Footprint { of, items: items.into() }),
         1 => (poison, any::<bool>()).prop_map(|(fields, discard)| Forgery::Poison { fields, discard }),
-        1 => claims.prop_map(|members| Forgery::Claims { members }),
+        1 => overlays.prop_map(|members| Forgery::RangeOverlays { members }),
         1 => heads.prop_map(|properties| Forgery::Head { properties }),
         1 => marks.prop_map(|(view, source)| Forgery::Marks { view: view.to_owned(), source }),
         2 => jobs.prop_map(Forgery::Job),
@@ -339,10 +340,10 @@ fn lines() -> impl Strategy<Value = Entity> {
     )
 }
 
-fn claim(table: &str, set: &Value) -> String {
+fn overlay(table: &str, set: &Value) -> String {
     let range = json!({"account": "main", "table": table, "pk": "Sales"});
-    let of = json!({"pk": "Sales", "rk": "department"});
-    json!({"v": 1, "of": of, "range": range, "set": set}).to_string()
+    let owner = json!({"pk": "Sales", "rk": "department"});
+    json!({"v": 1, "owner": owner, "range": range, "set": set}).to_string()
 }
 
 fn pointer(of: &str, name: &str) -> String {
@@ -383,21 +384,21 @@ impl Stage {
                 drop(self.forge_footprint(of, &self.placed(items)).await);
             }
             Forgery::Poison { fields, discard } => self.operate(fields, *discard).await,
-            Forgery::Claims { members } => {
-                let at = claim::place(
+            Forgery::RangeOverlays { members } => {
+                let at = range_overlay::entity_key(
                     &evenkeel_model::ViewName::new("floor").unwrap(),
                     &table("Rooms"),
                     &key("Sales", "x").pk,
                 );
                 let row = Entity::new(at)
-                    .with("Claims", members.to_string())
-                    .with("ek_list", "Claims")
+                    .with("RangeOverlays", members.to_string())
+                    .with("ek_list", "RangeOverlays")
                     .with("ek_count", 1_i64);
                 let row = row
                     .with("ek_tokens", "[\"1\"]")
                     .with("ek_view", "floor")
                     .with("ek_source", "[\"Departments\"]");
-                self.overwrite(claim::CLAIMS, row).await;
+                self.overwrite(range_overlay::RANGE_OVERLAYS, row).await;
                 drop(
                     self.attempt(
                         &json!({"op": "sync", "table": "Rooms", "pk": "Sales", "rk": "101"}),

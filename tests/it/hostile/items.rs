@@ -167,10 +167,10 @@ async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_anoth
 }
 
 #[tokio::test]
-async fn a_carry_is_bound_to_the_tables_that_its_view_writes() {
+async fn a_propagation_is_bound_to_the_tables_that_its_view_writes() {
     let stage = Stage::new().await;
     let before = stage.picture();
-    let carry = |view: &str, table: &str| json!({"op": "carry", "view": view, "one": {"pk": "Sales", "rk": "department"}, "table": table, "pk": "Sales"});
+    let propagation = |view: &str, table: &str| json!({"op": "propagate", "view": view, "owner": {"pk": "Sales", "rk": "department"}, "table": table, "pk": "Sales"});
     for (view, table) in [
         ("floor", "Ledger"),
         ("floor", "Payroll"),
@@ -178,9 +178,9 @@ async fn a_carry_is_bound_to_the_tables_that_its_view_writes() {
         ("nobodys", "Rooms"),
         ("floor", "Staff"),
     ] {
-        stage.refused(&carry(view, table)).await;
+        stage.refused(&propagation(view, table)).await;
         assert_eq!(stage.picture(), before, "{view} over {table}");
     }
-    stage.done(&carry("floor", "Rooms")).await;
+    stage.done(&propagation("floor", "Rooms")).await;
     assert_eq!(stage.picture(), before);
 }

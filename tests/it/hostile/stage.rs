@@ -19,7 +19,7 @@ use evenkeel_model::catalog::Catalog;
 use evenkeel_model::job::{self, Primary, Stamp};
 use evenkeel_model::{
     AccountName, BlobName, CollectionName, ContainerName, DocumentKey, Entity, EntityKey, Job,
-    QueueName, Row, SinkDocument, TableName, claim,
+    QueueName, Row, SinkDocument, TableName, range_overlay,
 };
 use evenkeel_rollout::migrations::{Consent, Migrator};
 use evenkeel_storage::{
@@ -300,7 +300,7 @@ impl Stage {
         }
         for name in [
             footprint::table(),
-            claim::table(),
+            range_overlay::table(),
             table("EvenkeelAudits"),
             table("Events"),
         ] {
@@ -471,7 +471,7 @@ impl Stage {
             },
             dequeue_count: 1,
             account: AccountName::main(),
-            carry_queue: queue("jobs"),
+            propagation_queue: queue("jobs"),
             sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
             tables: None,

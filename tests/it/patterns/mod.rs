@@ -125,7 +125,7 @@ patterns! {
         a_put_with_a_view_that_fails_says_what_its_department_says_by_then
         of_two_whose_ranges_overlap_the_second_is_told_and_follows_when_the_first_goes
         what_others_overwrote_is_put_back_and_what_moves_is_claimed_anew
-        what_carrying_costs;
+        what_propagation_costs;
     searching:
         a_document_follows_its_primary_through_its_life
         documents_are_audited_mended_looked_up_and_made_anew

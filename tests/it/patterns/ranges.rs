@@ -1,5 +1,5 @@
-//! Range overlays: a department sets properties on all of its people. A carry is the queued job that writes these properties on every entity of the
-//! range.
+//! Range overlays: a department sets properties on all of its people. A propagation is the queued job that writes these properties on every entity of
+//! the range.
 
 use std::collections::BTreeMap;
 
@@ -161,7 +161,7 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     assert_eq!(site.do_queued().await, [""; 0]);
     agrees(site, &departments, &staff).await;
 
-    // A change of other properties of the department queues no carry.
+    // A change of other properties of the department queues no propagation.
     let before = site.row("Staff§", "Sales", "000").await.unwrap().etag;
     site.work(json!({"op": "put", "table": "Departments§", "mode": "merge", "entity": {"PartitionKey": "Sales", "RowKey": "department", "Budget": 5}})).await;
     site.work(sync("Departments§", "Sales", "department")).await;
@@ -363,7 +363,7 @@ pub(crate) async fn what_others_overwrote_is_put_back_and_what_moves_is_claimed_
     agrees(site, &departments, &staff).await;
 }
 
-pub(crate) async fn what_carrying_costs(site: &Site) {
+pub(crate) async fn what_propagation_costs(site: &Site) {
     for n in 0..200 {
         site.write("Plain§", person("p", &format!("{n:03}"), "x"))
             .await;
@@ -372,17 +372,17 @@ pub(crate) async fn what_carrying_costs(site: &Site) {
     let put = site.requests_of(shift("0")).await;
     let before = site.requests();
     assert_eq!(site.do_queued().await, [""; 0]);
-    let carry = site.requests() - before;
+    let propagation = site.requests() - before;
     let same = site.requests_of(sync("Shifts§", "p", "s")).await;
     let member = site.requests_of(sync("Plain§", "p", "007")).await;
     let new = site.requests_of(json!({"op": "put", "table": "Plain§", "entity": {"PartitionKey": "p", "RowKey": "500"}})).await;
     assert_eq!(
-        [put, carry, same, member, new],
+        [put, propagation, same, member, new],
         COSTS,
         "docs/patterns/denormalization.md has these numbers"
     );
 }
 
-/// Number of requests of a put that creates a claim, of the carry to 200 entities, of a sync of the department without a change, of a sync of a
-/// person without a change, and of a put of a new person.
+/// Number of requests of a put that creates a range overlay, of the propagation to 200 entities, of a sync of the department without a change, of a
+/// sync of a person without a change, and of a put of a new person.
 const COSTS: [u64; 5] = [8, 10, 2, 2, 6];

@@ -17,9 +17,9 @@ use evenkeel_engine::{
 };
 use evenkeel_layers::stack::{DecoratedAccount, DecoratedSink, Grouping, decorate, decorate_sink};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, Form};
-use evenkeel_model::claim;
 use evenkeel_model::job::{self, Primary, Stamp};
 use evenkeel_model::large::STAGING;
+use evenkeel_model::range_overlay;
 use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{
     AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName, limits,
@@ -191,7 +191,7 @@ impl Site {
             },
             dequeue_count: 1,
             account: AccountName::main(),
-            carry_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
+            propagation_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
             sync_queue: QueueName::new(format!("jobs-{}", self.unique)).unwrap(),
             recheck_queue: QueueName::new(format!("jobs-{}-recheck", self.unique)).unwrap(),
             tables: None,
@@ -432,7 +432,7 @@ async fn create(account: &Account, catalog: &Catalog) {
         .tables
         .keys()
         .cloned()
-        .chain([footprint::table(), claim::table()])
+        .chain([footprint::table(), range_overlay::table()])
     {
         account.tables.create_table(&table).await.unwrap();
     }

@@ -267,7 +267,7 @@ async fn lives(site: &Site, tables: &Tables) {
     company.departments.insert("Sales", ("Trade", Some(5)));
     agrees(site, tables, &company).await;
 
-    // The manager gets another address. The job sets the address on the department, and queues no carry.
+    // The manager gets another address. The job sets the address on the department, and queues no propagation.
     let one = ("Kwok", "kwok@contoso.com", true);
     site.work(tables.person(("Sales", "1"), one)).await;
     company.people.insert(("Sales", "1"), one);
@@ -362,8 +362,8 @@ pub(crate) async fn a_department_and_its_people_in_two_tables_say_what_the_other
     lives(site, &APART).await;
 }
 
-/// Each of the twins is in the range of the other, and neither can be settled. A carry still sets the properties of both, and their failures do not
-/// queue jobs forever.
+/// Each of the twins is in the range of the other, and neither can be settled. A propagation still sets the properties of both, and their failures do
+/// not queue jobs forever.
 pub(crate) async fn two_failing_primaries_in_each_others_ranges_come_to_rest(site: &Site) {
     let put = |rk: &str, sign: &str| {
         let entity = json!({"PartitionKey": "p", "RowKey": rk, "Name": rk, "Sign": sign});
@@ -488,13 +488,13 @@ pub(crate) async fn what_it_costs_to_tell_each_other(site: &Site) {
     site.work(TOGETHER.department("Sales", ("Trade", None)))
         .await;
     let before = site.row("Company§", "Sales", "department").await.unwrap();
-    assert_eq!(site.queued().await, 1, "one carry");
+    assert_eq!(site.queued().await, 1, "one propagation");
     let requests = site.requests();
     assert_eq!(site.do_queued().await, [""; 0]);
-    let carried = site.requests() - requests;
+    let propagated = site.requests() - requests;
     assert!(
-        carried < 4 * 60,
-        "{carried} requests to carry it to 60, whose copies follow"
+        propagated < 4 * 60,
+        "{propagated} requests to propagate it to 60, whose copies follow"
     );
     let after = site.row("Company§", "Sales", "department").await.unwrap();
     assert_eq!(

@@ -348,7 +348,7 @@ async fn prepared(name: &str) -> Lab {
     lab
 }
 
-async fn carries(lab: &Lab) -> Vec<Job> {
+async fn propagations(lab: &Lab) -> Vec<Job> {
     let queue = QueueName::new("jobs").unwrap();
     let mut jobs = Vec::new();
     for message in lab
@@ -406,7 +406,7 @@ async fn ends_in_step(lab: &Lab, story: &str) {
     lab.sim.settle();
     let mut done = 0;
     loop {
-        let jobs = carries(lab).await;
+        let jobs = propagations(lab).await;
         if jobs.is_empty() {
             break;
         }
@@ -442,8 +442,8 @@ async fn a_settled_answer_is_true_for_every_kind_of_view_despite_a_fault_at_any_
         let lab = prepared("A").await;
         let operations = lab.operations_of(&job).await;
         assert!(
-            !ask(&lab, change).await && told(&lab).await.carrying,
-            "{change}: the range must not be carried yet"
+            !ask(&lab, change).await && told(&lab).await.propagating,
+            "{change}: the range must not be propagated yet"
         );
         ends_in_step(&lab, change).await;
         let mut sweep = Sweep::at_once(operations);
@@ -477,31 +477,33 @@ async fn a_settled_answer_is_true_for_every_kind_of_view_despite_a_fault_at_any_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_range_is_settled_when_its_carry_is_done_despite_a_fault_at_any_operation() {
+async fn a_range_is_settled_when_its_propagation_is_done_despite_a_fault_at_any_operation() {
     let mut runs = 0_u32;
     for (change, job) in changes() {
-        let to_carry = || async {
+        let to_propagate = || async {
             let lab = prepared("A").await;
             lab.work(&job).await.unwrap();
-            let carries = carries(&lab).await;
-            (lab, carries)
+            let propagations = propagations(&lab).await;
+            (lab, propagations)
         };
-        let (lab, queued) = to_carry().await;
-        for (nth, carry) in queued.iter().enumerate() {
-            let operations = lab.operations_of(carry).await;
+        let (lab, queued) = to_propagate().await;
+        for (nth, propagation) in queued.iter().enumerate() {
+            let operations = lab.operations_of(propagation).await;
             let mut sweep = if change == "renamed" {
                 Sweep::over(operations)
             } else {
                 Sweep::at_once(operations)
             };
             while let Some(case) = sweep.next() {
-                let ((lab, carries), story) =
-                    (to_carry().await, format!("{change}, {nth}th carry, {case}"));
+                let ((lab, propagations), story) = (
+                    to_propagate().await,
+                    format!("{change}, {nth}th propagation, {case}"),
+                );
                 case.arm(&lab.faults);
-                disturbed(&lab, &carries[nth], &story).await;
+                disturbed(&lab, &propagations[nth], &story).await;
                 sweep.seen(&lab);
                 lab.faults.calm();
-                for (_, other) in carries
+                for (_, other) in propagations
                     .iter()
                     .enumerate()
                     .filter(|(other, _)| *other != nth)
@@ -515,7 +517,7 @@ async fn a_range_is_settled_when_its_carry_is_done_despite_a_fault_at_any_operat
     }
     assert!(
         runs > 200,
-        "only {runs} runs: the sweep must cover all carries"
+        "only {runs} runs: the sweep must cover all propagations"
     );
 }
 
@@ -554,70 +556,70 @@ fn meanwhile() -> [(&'static str, Step); 6] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_overtaken_carry_completes_only_its_own_change() {
+async fn an_overtaken_propagation_completes_only_its_own_change() {
     for (story, step) in meanwhile() {
         for late in [false, true] {
             let lab = prepared("A").await;
             lab.work(&put("B", 2, "e")).await.unwrap();
-            let mut queued = carries(&lab).await;
+            let mut queued = propagations(&lab).await;
             step(lab.clone()).await;
-            queued.extend(carries(&lab).await);
-            // The carries run in the order in which they were queued, or in reverse. Each may be delivered twice.
+            queued.extend(propagations(&lab).await);
+            // The propagations run in the order in which they were queued, or in reverse. Each may be delivered twice.
             if late {
                 queued.reverse();
             }
-            assert!(!ask(&lab, story).await, "{story}: nothing was carried");
-            for carry in &queued {
-                delivered(&lab, carry, story).await;
+            assert!(!ask(&lab, story).await, "{story}: nothing was propagated");
+            for propagation in &queued {
+                delivered(&lab, propagation, story).await;
             }
             assert!(
                 ask(&lab, story).await,
                 "{story}, late: {late}, {:?}",
                 lab.rows(footprint::FOOTPRINTS).await
             );
-            for carry in &queued {
-                delivered(&lab, carry, story).await;
+            for propagation in &queued {
+                delivered(&lab, propagation, story).await;
             }
             ends_in_step(&lab, story).await;
         }
     }
 }
 
-/// A carry may run before the pass that queued it has closed. Then the carry waits for the close. If the pass never
-/// closes, the carry is not lost.
+/// A propagation may run before the pass that queued it has closed. Then the propagation waits for the close. If the
+/// pass never closes, the propagation is not lost.
 #[tokio::test(start_paused = true)]
-async fn a_carry_that_runs_before_its_pass_closes_is_not_lost() {
+async fn a_propagation_that_runs_before_its_pass_closes_is_not_lost() {
     let rename = put("B", 2, "e");
     let operations = prepared("A").await.operations_of(&rename).await;
-    let mut carried = 0_u32;
+    let mut propagated = 0_u32;
     for at in 1..=operations {
         for stops in [false, true] {
             let (lab, story) = (
                 prepared("A").await,
-                format!("carried before operation {at}, stops: {stops}"),
+                format!("propagated before operation {at}, stops: {stops}"),
             );
             lab.faults.arm(at, Disturbance::Meddle);
             let other = lab.of_another_worker();
             let (sender, count) = std::sync::mpsc::channel();
             lab.faults.meddle(Box::pin(async move {
-                for carry in carries(&other).await {
+                for propagation in propagations(&other).await {
                     sender.send(()).unwrap();
-                    drop(other.work(&carry).await.unwrap());
+                    drop(other.work(&propagation).await.unwrap());
                 }
             }));
             if stops {
                 lab.faults.arm(at + 1, Disturbance::Crash);
             }
             disturbed(&lab, &rename, &story).await;
-            carried += u32::try_from(count.try_iter().count()).unwrap();
+            propagated += u32::try_from(count.try_iter().count()).unwrap();
             ends_in_step(&lab, &story).await;
         }
     }
-    assert!(carried > 1, "no carry came before the close");
+    assert!(propagated > 1, "no propagation came before the close");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
+async fn what_a_propagation_leaves_out_is_not_in_step_until_it_is_told_again() {
     let lab = prepared("A").await;
     // A row that is not derived has the key of a copy.
     let foreign = Entity::new(EntityKey::new("B", "e2").unwrap());
@@ -630,14 +632,14 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
         .await
         .unwrap();
     lab.work(&put("B", 2, "e")).await.unwrap();
-    for carry in carries(&lab).await {
+    for propagation in propagations(&lab).await {
         assert!(
-            matches!(lab.work(&carry).await, Ok(Outcome::Done(_))),
-            "the other entities must be carried"
+            matches!(lab.work(&propagation).await, Ok(Outcome::Done(_))),
+            "the other entities must be propagated"
         );
     }
-    assert!(!ask(&lab, "left out").await && told(&lab).await.carrying);
-    for sync in carries(&lab).await {
+    assert!(!ask(&lab, "left out").await && told(&lab).await.propagating);
+    for sync in propagations(&lab).await {
         assert_eq!(
             lab.work(&sync).await.unwrap_err().class,
             FailureClass::Permanent,
@@ -653,25 +655,25 @@ async fn what_a_carry_leaves_out_is_not_in_step_until_it_is_told_again() {
         .await
         .unwrap();
     assert!(!ask(&lab, "before the second sync").await);
-    // The carry may be lost. A full sync queues the carry again, together with all others that the footprint still
-    // lists.
+    // The propagation may be lost. A full sync queues the propagation again, together with all others that the
+    // footprint still lists.
     lab.work(&job(&json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department", "thorough": true}))).await.unwrap();
     ends_in_step(&lab, "told again").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_that_is_retired_while_a_carry_waits_leaves_its_department_in_step() {
+async fn a_view_that_is_retired_while_a_propagation_waits_leaves_its_department_in_step() {
     let lab = prepared("A").await;
     lab.work(&put("B", 2, "e")).await.unwrap();
-    let queued = carries(&lab).await;
+    let queued = propagations(&lab).await;
     let mut next = declared(CATALOG);
     let says = next.views.remove(&ViewName::new("says").unwrap()).unwrap();
     next.generations
         .retired
         .insert(says.name.clone(), (1, Source::Table(says.source.clone())));
     let lab = lab.under(next);
-    for carry in &queued {
-        lab.work(carry).await.unwrap();
+    for propagation in &queued {
+        lab.work(propagation).await.unwrap();
     }
     lab.work(&job(
         &json!({"op": "sync", "table": "Departments", "pk": "Sales", "rk": "department"}),
@@ -682,8 +684,8 @@ async fn a_view_that_is_retired_while_a_carry_waits_leaves_its_department_in_ste
         !told(&lab).await.in_step,
         "what it had set is still to be cleared"
     );
-    for carry in carries(&lab).await {
-        lab.work(&carry).await.unwrap();
+    for propagation in propagations(&lab).await {
+        lab.work(&propagation).await.unwrap();
     }
     assert!(
         told(&lab).await.in_step,
@@ -708,11 +710,11 @@ async fn tombstones(lab: &Lab) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_department_that_is_gone_leaves_nothing_behind_however_long_its_carry_took() {
+async fn a_department_that_is_gone_leaves_nothing_behind_however_long_its_propagation_took() {
     for minutes in [0, 5] {
         let lab = prepared("A").await;
         lab.work(&delete()).await.unwrap();
-        let queued = carries(&lab).await;
+        let queued = propagations(&lab).await;
         assert_eq!(queued.len(), 1);
         lab.wait(Duration::from_mins(minutes));
         delivered(&lab, &queued[0], "deleted").await;
@@ -726,11 +728,11 @@ async fn a_department_that_is_gone_leaves_nothing_behind_however_long_its_carry_
 async fn a_deleted_department_keeps_its_footprint_until_its_range_is_cleared() {
     let lab = prepared("A").await;
     lab.work(&delete()).await.unwrap();
-    let queued = carries(&lab).await;
+    let queued = propagations(&lab).await;
     lab.finish().await;
     let waits = told(&lab).await;
     assert!(
-        waits.carrying && !waits.missing && !waits.in_step,
+        waits.propagating && !waits.missing && !waits.in_step,
         "{waits:?}: all people must still have its name"
     );
     delivered(&lab, &queued[0], "deleted").await;

@@ -12,7 +12,6 @@
 )]
 
 mod chained;
-mod claims;
 mod contenders;
 mod dated;
 mod deputies;
@@ -27,6 +26,7 @@ mod lists;
 mod logs;
 mod once;
 mod oracle;
+mod propagation;
 mod random;
 mod ranges;
 mod rechecks;

@@ -1,4 +1,4 @@
-//! Range overlays under disturbance: a carry sets a department's properties on its people, while people and departments
+//! Range overlays under disturbance: a propagation sets a department's properties on its people, while people and departments
 //! are created, deleted and changed.
 //!
 //! Each story runs undisturbed, and then disturbed at each operation of its job: by faults, and by another worker that
@@ -67,10 +67,10 @@ impl Layout {
         sync(table, rk)
     }
 
-    fn carry(self) -> Job {
-        let one = json!({"pk": "Sales", "rk": self.department().1});
+    fn propagation(self) -> Job {
+        let owner = json!({"pk": "Sales", "rk": self.department().1});
         job(
-            &json!({"op": "carry", "view": "says", "one": one, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
+            &json!({"op": "propagate", "view": "says", "owner": owner, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
         )
     }
 }
@@ -259,7 +259,7 @@ fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
             ),
         ),
         (
-            "a name is carried",
+            "a name is propagated",
             |lab| {
                 Box::pin(async move {
                     settled(lab.clone()).await;
@@ -267,10 +267,10 @@ fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
                     lab.work(&Layout::of(&lab).sync()).await.unwrap();
                 })
             },
-            layout.carry(),
+            layout.propagation(),
         ),
         (
-            "a silence is carried",
+            "a silence is propagated",
             |lab| {
                 Box::pin(async move {
                     settled(lab.clone()).await;
@@ -278,7 +278,7 @@ fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
                     lab.work(&Layout::of(&lab).sync()).await.unwrap();
                 })
             },
-            layout.carry(),
+            layout.propagation(),
         ),
         (
             "somebody new asks",
@@ -322,13 +322,13 @@ fn meddlers() -> [(&'static str, Step); 6] {
                 lab.work(&sync("Employees", "e2")).await.unwrap();
             })
         }),
-        ("a rename that is not carried yet", |lab| {
+        ("a rename that is not propagated yet", |lab| {
             Box::pin(async move {
                 department(&lab, "Meddled", "e").await;
                 lab.work(&Layout::of(&lab).sync()).await.unwrap();
             })
         }),
-        ("a rename that is carried", |lab| {
+        ("a rename that is propagated", |lab| {
             Box::pin(async move {
                 department(&lab, "Meddled", "e").await;
                 lab.work(&Layout::of(&lab).sync()).await.unwrap();
@@ -415,9 +415,9 @@ async fn agrees(lab: &Lab, story: &str) {
             .etag
     });
     assert!(
-        settled
-            .as_ref()
-            .is_none_or(|(settled, carrying)| !carrying && settled.version() == version.as_ref()),
+        settled.as_ref().is_none_or(
+            |(settled, propagating)| !propagating && settled.version() == version.as_ref()
+        ),
         "{story}: {settled:?}, and the department is at {version:?}"
     );
     let departments = lab
@@ -457,10 +457,10 @@ async fn undisturbed(prepare: Step, job: &Job, layout: Layout, story: &str) -> u
 }
 
 #[tokio::test]
-async fn what_takes_longer_to_carry_goes_on_where_it_stopped() {
-    let carry = |cursor: &Value| {
+async fn what_takes_longer_to_propagate_goes_on_where_it_stopped() {
+    let propagation = |cursor: &Value| {
         job(
-            &json!({"op": "carry", "view": "says", "one": {"pk": "Sales", "rk": "department"}, "table": "Employees", "pk": "Sales", "from": "e", "cursor": cursor}),
+            &json!({"op": "propagate", "view": "says", "owner": {"pk": "Sales", "rk": "department"}, "table": "Employees", "pk": "Sales", "from": "e", "cursor": cursor}),
         )
     };
     let mut parts = 0;
@@ -477,7 +477,7 @@ async fn what_takes_longer_to_carry_goes_on_where_it_stopped() {
             .meddle(Box::pin(async move { clock.wait(Duration::from_secs(11)) }));
         let mut cursor = json!({});
         while let Some(Outcome::Advanced { fields, .. }) =
-            lab.deliver_until_done(&carry(&cursor)).await
+            lab.deliver_until_done(&propagation(&cursor)).await
         {
             cursor = fields["cursor"].clone();
             assert!(
@@ -505,7 +505,10 @@ async fn what_an_earlier_delivery_writes_after_a_later_one_has_ended_is_followed
     for layout in [Layout::Followed, Layout::Together] {
         let lab = Lab::with(SMALL, catalog(layout));
         settled(lab.clone()).await;
-        lab.deliver(&layout.carry(), 2).await.unwrap().unwrap();
+        lab.deliver(&layout.propagation(), 2)
+            .await
+            .unwrap()
+            .unwrap();
         // This write stands for a late write of the first delivery, whose message the second delivery has deleted. The
         // content stays the same, and the row gets a new ETag.
         let again = TableOperation::Merge(
@@ -522,7 +525,7 @@ async fn what_an_earlier_delivery_writes_after_a_later_one_has_ended_is_followed
 }
 
 #[tokio::test]
-async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
+async fn a_late_write_of_a_retired_views_last_range_overlays_finds_another_version() {
     let lab = Lab::with(SMALL, catalog(Layout::Apart));
     department(&lab, "Sales", "e").await;
     person(&lab, "e1").await;
@@ -533,7 +536,7 @@ async fn a_late_write_of_a_retired_views_last_claims_finds_another_version() {
         .retired
         .insert(says.name.clone(), (1, Source::Table(says.source.clone())));
     let lab = lab.under(next);
-    lab.deliver(&Layout::Apart.carry(), 1)
+    lab.deliver(&Layout::Apart.propagation(), 1)
         .await
         .unwrap()
         .unwrap();
@@ -571,16 +574,19 @@ async fn what_an_older_catalog_closes_in_a_range_is_in_step_after_the_next_deliv
         .retired
         .insert(says, (1, Source::Table(view.source.clone())));
     lab.under(older)
-        .deliver(&layout.carry(), 1)
+        .deliver(&layout.propagation(), 1)
         .await
         .unwrap()
         .unwrap();
-    lab.deliver(&layout.carry(), 2).await.unwrap().unwrap();
+    lab.deliver(&layout.propagation(), 2)
+        .await
+        .unwrap()
+        .unwrap();
     agrees(&lab, "under the newer catalog").await;
 }
 
 #[tokio::test]
-async fn a_claim_for_which_there_is_no_room_is_refused() {
+async fn a_range_overlay_for_which_there_is_no_room_is_refused() {
     let lab = Lab::with(SMALL, catalog(Layout::Followed));
     let say = async |rk: &str| {
         write(
@@ -595,8 +601,8 @@ async fn a_claim_for_which_there_is_no_room_is_refused() {
         lab.work(&sync("Departments", rk)).await
     };
     say("a").await.unwrap();
-    let (name, pk) = ("EvenkeelClaims", "says~Employees~Sales");
-    let mut row = lab.read(name, pk, "claims").await.unwrap().entity;
+    let (name, pk) = ("EvenkeelRangeOverlays", "says~Employees~Sales");
+    let mut row = lab.read(name, pk, "overlays").await.unwrap().entity;
     for size in [32_000, 4_000, 500, 60, 5] {
         for n in 0.. {
             let larger = row
@@ -628,7 +634,7 @@ async fn a_claim_for_which_there_is_no_room_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_carried_arrives_whatever_fails_at_every_operation() {
+async fn what_is_propagated_arrives_whatever_fails_at_every_operation() {
     let mut runs = 0_u32;
     for layout in Layout::ALL {
         for (story, prepare, job) in stories(layout) {
@@ -652,7 +658,7 @@ async fn what_is_carried_arrives_whatever_fails_at_every_operation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_carried_arrives_whoever_does_what_in_between_at_every_operation() {
+async fn what_is_propagated_arrives_whoever_does_what_in_between_at_every_operation() {
     let mut runs = 0_u32;
     for layout in Layout::ALL {
         for (story, prepare, job) in stories(layout) {

@@ -18,8 +18,8 @@ use evenkeel_engine::{
 use evenkeel_layers::stack::{Grouping, decorate, decorate_sink};
 use evenkeel_model::KeyBytes;
 use evenkeel_model::catalog::Catalog;
-use evenkeel_model::claim;
 use evenkeel_model::job::{self, JobRequest, Stamp};
+use evenkeel_model::range_overlay;
 use evenkeel_model::settings::{Backoff, RetryPolicy};
 use evenkeel_model::{
     AccountName, BlobName, ContainerName, Entity, EntityKey, Job, QueueName, Row, TableName,
@@ -561,7 +561,7 @@ impl Lab {
         futures::executor::block_on(async {
             for name in declared.tables.keys().chain([
                 &footprint::table(),
-                &claim::table(),
+                &range_overlay::table(),
                 &table("EvenkeelAudits"),
                 &table("Departments"),
             ]) {
@@ -772,7 +772,7 @@ impl Lab {
             },
             dequeue_count: 1,
             account: AccountName::main(),
-            carry_queue: QueueName::new("jobs").unwrap(),
+            propagation_queue: QueueName::new("jobs").unwrap(),
             sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: recheck_queue(),
             tables: None,

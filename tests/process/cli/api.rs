@@ -256,17 +256,17 @@ fn many_jobs_are_submitted_at_once_and_waited_for() {
     let etag = etag.replace('%', "%25").replace('"', "%22");
     assert_eq!(
         settled(7, &format!("?etag={etag}")).json(),
-        json!({"in_step": true, "carrying": false, "missing": false, "requests": 1})
+        json!({"in_step": true, "propagating": false, "missing": false, "requests": 1})
     );
     let later = settled(7, "?etag=W/%22other%22").json();
     assert_eq!(
         later,
-        json!({"in_step": true, "carrying": false, "missing": false, "requests": 2}),
+        json!({"in_step": true, "propagating": false, "missing": false, "requests": 2}),
         "or a later version"
     );
     assert_eq!(
         settled(77, "").json(),
-        json!({"in_step": false, "carrying": false, "missing": true, "requests": 2}),
+        json!({"in_step": false, "propagating": false, "missing": true, "requests": 2}),
         "it never was there"
     );
     for (more, words) in [

@@ -178,7 +178,7 @@ fn applications_in_python_and_node_js_find_out_by_themselves_what_is_in_step() {
     work("sync", "Departments", "department");
     assert!(
         finds_out(&site, "Departments", "department", Some(&renamed)),
-        "carried to its employees"
+        "propagated to its employees"
     );
     assert!(
         finds_out(&site, "Employees", "000223", Some(&written)),

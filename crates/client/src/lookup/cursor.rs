@@ -232,7 +232,7 @@ impl LookupTarget<'_> {
             Form::Lists { .. } => shared::is_list_of(&view.name, &row.entity),
             Form::BlobLists(_) | Form::Values(_) | Form::Documents(_) => false,
             // A row whose owner property is invalid is kept here. The error is reported when the owner is decoded.
-            Form::Properties { .. } | Form::Claims(_) => row
+            Form::Properties { .. } | Form::RangeOverlays(_) => row
                 .entity
                 .get(&shared::owner_property(&view.name))
                 .is_some(),

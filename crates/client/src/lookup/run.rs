@@ -150,7 +150,7 @@ impl Lookup<'_> {
             Form::Copies { .. }
             | Form::Lists { .. }
             | Form::Properties { .. }
-            | Form::Claims(_)
+            | Form::RangeOverlays(_)
             | Form::Values(_) => self.in_rows(view).await?,
         };
         if self.entities {
@@ -734,7 +734,7 @@ fn primaries(view: &View, table: &TableName, rows: &[Row]) -> Result<Vec<EntityK
             .filter_map(|copy| Owner::of(&copy.entity))
             .map(|owner| owner.primary.key)
             .collect(),
-        Form::Properties { .. } | Form::Claims(_) => {
+        Form::Properties { .. } | Form::RangeOverlays(_) => {
             let site = |key: &EntityKey| Site::Row {
                 table: table.clone(),
                 key: key.clone(),

@@ -614,7 +614,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     }
     let Ahead {
         seen,
-        received,
+        overlaid,
         desired,
         plan,
     } = look_ahead(&reconciler, seen).await?;
@@ -626,7 +626,7 @@ async fn compare(mut reconciler: Reconciler<'_>) -> Result<AuditObservation, Fai
     let underived =
         (!desired.underived.is_empty()).then(|| desired.failure(&reconciler.scope().primary));
     // Each view with a range overlay that the stored primary lacks is a finding.
-    let mut problems: Vec<(ItemAddress, Mismatch)> = received
+    let mut problems: Vec<(ItemAddress, Mismatch)> = overlaid
         .into_iter()
         .map(|item| (item, Mismatch::Different))
         .collect();

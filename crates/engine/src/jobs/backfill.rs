@@ -387,7 +387,7 @@ mod tests {
             },
             dequeue_count: 1,
             account: AccountName::main(),
-            carry_queue: queue("jobs"),
+            propagation_queue: queue("jobs"),
             sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
             tables: None,

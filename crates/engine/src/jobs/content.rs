@@ -71,7 +71,7 @@ mod tests {
         let Change::Insert(left) = vouched(Change::Insert(stamp.on(entity.clone()))) else {
             unreachable!()
         };
-        let owner = r#"{"v":1,"source":{"table":"Departments","pk":"Sales","rk":"d"},"token":"t","set":["Department"],"by_claim":true}"#;
+        let owner = r#"{"v":1,"source":{"table":"Departments","pk":"Sales","rk":"d"},"token":"t","set":["Department"],"by_range":true}"#;
         let set = left
             .clone()
             .with("Department", "Sales")

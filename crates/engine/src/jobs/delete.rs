@@ -180,7 +180,7 @@ mod tests {
             },
             dequeue_count,
             account: AccountName::main(),
-            carry_queue: QueueName::new("jobs").unwrap(),
+            propagation_queue: QueueName::new("jobs").unwrap(),
             sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
             tables: None,

@@ -7,7 +7,6 @@
 pub(crate) mod audit;
 pub(crate) mod audit_records;
 pub(crate) mod backfill;
-mod carry;
 mod checks;
 mod content;
 pub(crate) mod context;
@@ -18,6 +17,7 @@ pub(crate) mod erase;
 pub(crate) mod log;
 mod marks;
 mod newer;
+mod propagate;
 mod put;
 mod relocation;
 mod restore;

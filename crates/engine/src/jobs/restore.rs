@@ -12,9 +12,9 @@
 //! missing from both places.
 //!
 //! Views of other tables may have set properties on the archived row. These properties are not restored, because they
-//! may be outdated: nothing removes outdated ones from an archived row. Properties that come from claims are read again
-//! once the entity is restored. For the other properties, the job queues thorough syncs of the primaries that set them.
-//! These syncs set the properties that still apply.
+//! may be outdated: nothing removes outdated ones from an archived row. Properties that come from range overlays are
+//! read again once the entity is restored. For the other properties, the job queues thorough syncs of the primaries
+//! that set them. These syncs set the properties that still apply.
 //!
 //! The job's stamp on an entity shows that this job has restored it. If the stamp does not fit into the entity, its
 //! content shows this ([`crate::jobs::marks`]).

@@ -188,7 +188,7 @@ mod tests {
             stamp: stamp("2026-11-20T15:00:00Z"),
             dequeue_count,
             account: AccountName::main(),
-            carry_queue: QueueName::new("jobs").unwrap(),
+            propagation_queue: QueueName::new("jobs").unwrap(),
             sync_queue: QueueName::new("jobs").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
             tables: None,

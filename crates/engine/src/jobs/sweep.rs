@@ -491,7 +491,7 @@ mod tests {
             dequeue_count: 1,
             account: AccountName::main(),
             tables: None,
-            carry_queue: queue("jobs"),
+            propagation_queue: queue("jobs"),
             sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
         };

@@ -42,13 +42,13 @@ impl Pass<'_> {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} ranges still wait for their carry jobs, more than a footprint can list. Check that these jobs are not in the poison queue"
+    "{0} ranges still wait for their `propagate` jobs, more than a footprint can list. Check that these jobs are not in the poison queue"
 )]
 struct TooManyRanges(usize);
 
 /// Refuses a plan with new items if no pass could close its footprint. At the close, the new items get their ETags, and
 /// the footprint may then be too large for one entity. Too many marked ranges are a transient failure, because each
-/// carry removes its mark.
+/// `propagate` job removes its mark.
 fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
     let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);
     let Some(footprint) = &plan.announce else {
@@ -58,7 +58,7 @@ fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Resu
         Err(NoRoom::Ranges) => Err(Failure::new(
             FailureClass::Transient { retry_after: None },
             format!("announcing range overlays of {}", scope.primary),
-            TooManyRanges(footprint.carries.len()),
+            TooManyRanges(footprint.propagations.len()),
         )),
         Err(NoRoom::Items) if plan.writes.iter().any(is_new) => Err(permanent(
             format!("announcing items of {}", scope.primary),

@@ -2,7 +2,7 @@
 
 use crate::execute::Failure;
 use crate::protocol::conflicts;
-use crate::protocol::footprint::carries::ranges_to_carry;
+use crate::protocol::footprint::propagations::ranges_to_propagate;
 use crate::protocol::footprint::record;
 use crate::protocol::footprint::store;
 use crate::protocol::observe::Observation;
@@ -23,7 +23,12 @@ impl Pass<'_> {
         let is_thorough = self.reads == ItemReads::All;
         let items = desired.items.keys().filter(|_| is_thorough);
         let outbox = Outbox {
-            carries: ranges_to_carry(&self.scope, items, &seen.footprint.carries, is_thorough),
+            propagations: ranges_to_propagate(
+                &self.scope,
+                items,
+                &seen.footprint.propagations,
+                is_thorough,
+            ),
             rechecks: self
                 .unanswered
                 .rechecks_the_settled()
@@ -67,9 +72,13 @@ impl Pass<'_> {
         let items = plan
             .changed()
             .chain(desired.items.keys().filter(|_| is_thorough));
-        let marked = &plan.announce.as_ref().unwrap_or(&seen.footprint).carries;
+        let marked = &plan
+            .announce
+            .as_ref()
+            .unwrap_or(&seen.footprint)
+            .propagations;
         let outbox = Outbox {
-            carries: ranges_to_carry(scope, items, marked, is_thorough),
+            propagations: ranges_to_propagate(scope, items, marked, is_thorough),
             rechecks: std::mem::take(&mut close.rechecks),
             syncs: conflicts::contenders_to_sync(scope, seen, plan, &close.footprint).await?,
             taken_keys: conflicts::taken_keys_digest(scope, plan, desired),

@@ -164,7 +164,7 @@ pub(crate) async fn write_alone(
 /// The outcome of a write of the primary if all its items are in step. Range overlays are applied only to an entity
 /// that exists. So if the table has range overlays, the written entity must still be reconciled.
 pub(crate) fn closed(scope: &Scope<'_>, change: &Change) -> Commit {
-    if scope.receives() && change.result().is_some() {
+    if scope.reads_overlays() && change.result().is_some() {
         Commit::Committed
     } else {
         Commit::Closed

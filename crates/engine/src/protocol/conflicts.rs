@@ -145,7 +145,7 @@ fn lists_at(catalog: &Catalog, view: &ViewName, address: &ItemAddress) -> bool {
             Form::Copies { .. }
             | Form::Values(_)
             | Form::Properties { .. }
-            | Form::Claims(_)
+            | Form::RangeOverlays(_)
             | Form::Documents(_) => false,
         })
 }

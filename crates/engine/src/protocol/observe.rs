@@ -161,7 +161,7 @@ async fn look(
     );
     scope.remove_foreign(touched);
     let uncertain = |(address, entry): &(&ItemAddress, &Entry)| {
-        entry.changing || reads == ItemReads::All || scope.claims(address) == Ownership::Former
+        entry.changing || reads == ItemReads::All || scope.ownership(address) == Ownership::Former
     };
     let listed = seen
         .footprint

@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 
 use crate::execute::Failure;
-use crate::protocol::footprint::carries::{self, OverlayRange};
+use crate::protocol::footprint::propagations::{self, OverlayRange};
 use crate::protocol::queueing::{RecheckRequest, RunRechecks, queue_syncs};
 use crate::protocol::scope::Scope;
-use evenkeel_model::carry::CarryMark;
 use evenkeel_model::job::{ItemReads, Primary};
+use evenkeel_model::propagation::PropagationMark;
 
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// Ranges that need a carry, each with the mark that the carry removes.
-    pub(crate) carries: Vec<(OverlayRange, Option<CarryMark>)>,
+    /// Ranges that need a `propagate` job, each with the mark that the job removes.
+    pub(crate) propagations: Vec<(OverlayRange, Option<PropagationMark>)>,
     pub(crate) rechecks: Vec<RecheckRequest>,
     /// Contenders for keys that are free now.
     pub(crate) syncs: BTreeSet<Primary>,
@@ -21,7 +21,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Queues carries, rechecks and syncs, in this order. A recheck is skipped if an earlier recheck in `queued`
+    /// Queues `propagate` jobs, rechecks and syncs, in this order. A recheck is skipped if an earlier recheck in `queued`
     /// suffices.
     pub(crate) async fn send(
         self,
@@ -31,8 +31,8 @@ impl Outbox {
         let Some(delivery) = scope.delivery else {
             return Ok(());
         };
-        for (range, mark) in &self.carries {
-            carries::queue(scope, range, mark.as_ref(), delivery).await?;
+        for (range, mark) in &self.propagations {
+            propagations::queue(scope, range, mark.as_ref(), delivery).await?;
         }
         for request in &self.rechecks {
             queued

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use crate::protocol::actual::{Actual, place};
 use crate::protocol::footprint::Entry;
-use crate::protocol::footprint::carries::overlay_range;
+use crate::protocol::footprint::propagations::overlay_range;
 use crate::protocol::footprint::record;
 use crate::protocol::observed_item::{ObservedItem, has_forgettable};
 use crate::protocol::plan_input::{OutdatedCatalog, PlanInput};
@@ -31,7 +31,7 @@ pub(crate) enum Decision {
 
 /// Decides what a pass does. `requested` has the items that earlier rounds asked to look at. These items are not asked
 /// for again. Otherwise the rounds would never end, because items of a newer catalog are never looked at. The
-/// announcement has a new mark for each range that needs a carry.
+/// announcement has a new mark for each range that needs a `propagate` job.
 pub(crate) fn decide(
     input: &PlanInput<'_>,
     requested: &BTreeSet<ItemAddress>,
@@ -102,7 +102,7 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
         .writes
         .iter()
         .any(|write| write.is_announced() || !actual.own.contains_key(&write.address));
-    // If range overlays change, the announcement marks their ranges before the carries are queued.
+    // If range overlays change, the announcement marks their ranges before the `propagate` jobs are queued.
     let tells = plan
         .changed()
         .any(|address| overlay_range(address).is_some());

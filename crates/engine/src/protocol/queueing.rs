@@ -267,7 +267,7 @@ pub(crate) async fn queue_whole_recheck(
     scope: &Scope<'_>,
     taken_keys: Option<&str>,
 ) -> Result<(), Failure> {
-    if scope.has_views() || scope.receives() {
+    if scope.has_views() || scope.reads_overlays() {
         queue_recheck(scope, &[], taken_keys).await
     } else {
         Ok(())

@@ -75,10 +75,10 @@ async fn look(reconciler: &mut Reconciler<'_>) -> Result<(), Failure> {
         {
             match &seen.etag {
                 None => return Ok(()),
-                // The carry that removes the last mark queues another recheck.
+                // The `propagate` job that removes the last mark queues another recheck.
                 Some(_)
                     if seen.footprint.settled == footprint::Settled::Absent
-                        && !seen.footprint.carries.is_empty() =>
+                        && !seen.footprint.propagations.is_empty() =>
                 {
                     return Ok(());
                 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::execute::Failure;
 use crate::protocol::observe::{Observation, PrimaryRead};
-use crate::protocol::receive;
+use crate::protocol::overlays;
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::Desired;
 use crate::protocol::steps::{KeyConflict, Plan};
@@ -49,7 +49,7 @@ pub struct TakenItem {
 pub(crate) struct Ahead {
     /// The observation, with the range overlays applied to the primary.
     pub(crate) seen: Observation,
-    pub(crate) received: Vec<ItemAddress>,
+    pub(crate) overlaid: Vec<ItemAddress>,
     pub(crate) desired: Desired,
     pub(crate) plan: Plan,
 }
@@ -80,9 +80,9 @@ pub(crate) async fn look_ahead(
     mut seen: Observation,
 ) -> Result<Ahead, Failure> {
     let scope = reconciler.scope();
-    let mut received = Vec::new();
-    if let Some((entity, views)) = receive::with_overlays(scope, seen.row()).await? {
-        received.extend(views.into_iter().map(|view| scope.own_properties(view)));
+    let mut overlaid = Vec::new();
+    if let Some((entity, views)) = overlays::with_overlays(scope, seen.row()).await? {
+        overlaid.extend(views.into_iter().map(|view| scope.own_properties(view)));
         if let PrimaryRead::Present(row) = &mut seen.primary {
             row.entity = entity;
         }
@@ -91,7 +91,7 @@ pub(crate) async fn look_ahead(
     let plan = reconciler.plan(&seen, &desired)?;
     Ok(Ahead {
         seen,
-        received,
+        overlaid,
         desired,
         plan,
     })
@@ -101,7 +101,7 @@ pub(crate) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
     let seen = observe_ahead(&mut reconciler).await?;
     let Ahead {
         seen,
-        received,
+        overlaid,
         desired,
         plan,
     } = look_ahead(&reconciler, seen).await?;
@@ -132,9 +132,9 @@ pub(crate) async fn report(mut reconciler: Reconciler<'_>) -> Result<PlanReport,
         table: reconciler.scope().primary.table.to_string(),
         key: reconciler.scope().primary.key.clone(),
         present: seen.row().is_some(),
-        in_step: (plan.in_step || nothing) && received.is_empty() && desired.underived.is_empty(),
+        in_step: (plan.in_step || nothing) && overlaid.is_empty() && desired.underived.is_empty(),
         create: writes(true),
-        update: writes(false).into_iter().chain(received).collect(),
+        update: writes(false).into_iter().chain(overlaid).collect(),
         delete: plan
             .drops
             .iter()

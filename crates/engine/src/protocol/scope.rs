@@ -152,7 +152,7 @@ impl<'e> Scope<'e> {
     }
 
     /// Whether the pass reads range overlays, because views set properties on ranges of this table.
-    pub(crate) fn receives(&self) -> bool {
+    pub(crate) fn reads_overlays(&self) -> bool {
         self.overlays == OverlayReading::Read
             && self.env.catalog.ranges_over(self.source).next().is_some()
     }
@@ -263,7 +263,7 @@ impl<'e> Scope<'e> {
         })
     }
 
-    pub(crate) fn claims(&self, address: &ItemAddress) -> Ownership {
+    pub(crate) fn ownership(&self, address: &ItemAddress) -> Ownership {
         let catalog = &self.env.catalog;
         OwnershipCheck {
             catalog,
@@ -304,7 +304,7 @@ impl<'e> Scope<'e> {
             // If a newer catalog has the item's view, only that catalog shows whether the item can belong to this
             // primary.
             let kept = self.status(address, entry.generation) == ViewStatus::Newer
-                || self.claims(address) != Ownership::Foreign;
+                || self.ownership(address) != Ownership::Foreign;
             if !kept {
                 foreign.push(address.clone());
             }
@@ -317,7 +317,7 @@ impl<'e> Scope<'e> {
     pub(crate) fn remove_foreign(&self, touched: &mut BTreeSet<ItemAddress>) {
         let foreign: Vec<ItemAddress> = touched
             .iter()
-            .filter(|address| self.claims(address) == Ownership::Foreign)
+            .filter(|address| self.ownership(address) == Ownership::Foreign)
             .cloned()
             .collect();
         touched.retain(|address| !foreign.contains(address));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::protocol::footprint::Footprint;
-use crate::protocol::footprint::carries::{OverlayRange, overlay_range};
+use crate::protocol::footprint::propagations::{OverlayRange, overlay_range};
 use evenkeel_model::item::Owner;
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::{Content, Item};
@@ -81,7 +81,7 @@ impl Plan {
         let ranges: BTreeSet<OverlayRange> = self.changed().filter_map(overlay_range).collect();
         if let Some(footprint) = &mut self.announce {
             for range in ranges {
-                footprint.carries.mark(range, new_mark());
+                footprint.propagations.mark(range, new_mark());
             }
         }
     }

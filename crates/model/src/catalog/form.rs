@@ -39,7 +39,7 @@ pub enum Form<'v, P = TargetRef> {
         set: &'v BTreeMap<String, Template>,
     },
     /// Properties that are set on all rows of a range. The rows belong to other owners.
-    Claims(&'v DenormalizeRange<P>),
+    RangeOverlays(&'v DenormalizeRange<P>),
     /// A document in a sink (a search service, a database or a receiver of events).
     Documents(&'v Documents),
 }
@@ -125,7 +125,9 @@ impl<'v, P> Form<'v, P> {
             Self::Copies { rows, .. }
             | Self::Lists { rows, .. }
             | Self::Properties { rows, .. } => Some(rows),
-            Self::BlobLists(_) | Self::Values(_) | Self::Claims(_) | Self::Documents(_) => None,
+            Self::BlobLists(_) | Self::Values(_) | Self::RangeOverlays(_) | Self::Documents(_) => {
+                None
+            }
         }
     }
 
@@ -137,7 +139,7 @@ impl<'v, P> Form<'v, P> {
             | Self::BlobLists(_)
             | Self::Values(_)
             | Self::Properties { .. }
-            | Self::Claims(_)
+            | Self::RangeOverlays(_)
             | Self::Documents(_) => None,
         }
     }
@@ -150,7 +152,7 @@ impl<'v, P> Form<'v, P> {
             Self::Copies { .. }
             | Self::Values(_)
             | Self::Properties { .. }
-            | Self::Claims(_)
+            | Self::RangeOverlays(_)
             | Self::Documents(_) => false,
         }
     }
@@ -159,7 +161,7 @@ impl<'v, P> Form<'v, P> {
     /// or documents.
     pub fn target(self) -> Option<&'v P> {
         match self {
-            Self::Claims(range) => Some(&range.target),
+            Self::RangeOverlays(range) => Some(&range.target),
             other => other.rows().map(|rows| rows.target),
         }
     }
@@ -196,7 +198,7 @@ impl<'v, P> Form<'v, P> {
                 reads
             }
             Self::Properties { set, .. } => PropertyRead::templates("set", set.values()),
-            Self::Claims(range) => {
+            Self::RangeOverlays(range) => {
                 let mut reads = PropertyRead::templates("set", range.set.values());
                 for (key, template) in range.keys() {
                     reads.extend(PropertyRead::computed(key, template.properties()));
@@ -219,7 +221,7 @@ impl<'v, P> Form<'v, P> {
     pub fn set_properties(self) -> Option<(&'v P, &'v BTreeMap<String, Template>)> {
         match self {
             Self::Properties { rows, set } => Some((rows.target, set)),
-            Self::Claims(range) => Some((&range.target, &range.set)),
+            Self::RangeOverlays(range) => Some((&range.target, &range.set)),
             Self::Copies { .. }
             | Self::Lists { .. }
             | Self::BlobLists(_)
@@ -260,7 +262,7 @@ impl<P: Place> Form<'_, P> {
                     .with("container", &lists.container);
                 keys.with("name", lists.name.as_str())
             }
-            Self::Claims(range) => keys.with("table", range.target.canonical()),
+            Self::RangeOverlays(range) => keys.with("table", range.target.canonical()),
             Self::Values(large) => keys
                 .with("account", &large.account)
                 .with("container", &large.container),
@@ -275,7 +277,7 @@ impl<'v, P: Place> Form<'v, P> {
             Self::Copies { rows, .. } => (rows, WrittenPart::Copy),
             Self::Lists { rows, .. } => (rows, WrittenPart::List),
             Self::Properties { rows, set } => (rows, WrittenPart::Properties(set)),
-            Self::Claims(range) => {
+            Self::RangeOverlays(range) => {
                 let tables = range.target.tables();
                 return Some(WrittenRows {
                     in_source_table: tables == *source,
@@ -359,7 +361,7 @@ impl<'v, P: Place> Form<'v, P> {
             Self::Copies { .. }
             | Self::Lists { .. }
             | Self::Properties { .. }
-            | Self::Claims(_) => {}
+            | Self::RangeOverlays(_) => {}
         }
     }
 }

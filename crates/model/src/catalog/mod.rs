@@ -241,7 +241,7 @@ impl Catalog {
             | JobSubject::Restored(name, _)
             | JobSubject::Source(name) => archive(name).into_iter().collect(),
             JobSubject::View(name) => view(name).into_iter().collect(),
-            JobSubject::Range(carry) => view(&carry.view)
+            JobSubject::Range(propagation) => view(&propagation.view)
                 .into_iter()
                 .chain(subject.tables())
                 .collect(),

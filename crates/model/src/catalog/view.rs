@@ -67,7 +67,7 @@ impl<P: SourcePlace> View<P> {
 
     /// The range of entities on which the view sets properties.
     pub fn range(&self) -> Option<&DenormalizeRange<P::Target>> {
-        if let Form::Claims(range) = self.form() {
+        if let Form::RangeOverlays(range) = self.form() {
             Some(range)
         } else {
             None

@@ -2,28 +2,28 @@
 //! of a range.
 //!
 //! A primary does not list the entities of the range one by one, because there may be millions, and
-//! they are created and deleted independently of the primary. The primary derives one *claim*: the
-//! range, and the properties to set on its entities. The passes and jobs that update the entities
-//! read the claim.
+//! they are created and deleted independently of the primary. The primary derives one *range
+//! overlay*: the range, and the properties to set on its entities. The passes and jobs that update
+//! the entities read the range overlay.
 
 use super::DeriveError;
 use super::denormalize;
 use super::derive::ViewContext;
 use super::lookup::behind;
 use crate::catalog::{DenormalizeRange, RangeRows, TableRef};
-use crate::claim::{Claim, Reach};
+use crate::range_overlay::{RangeOverlay, TargetRange};
 use crate::template::{Escaping, Template};
 use crate::{Key, limits};
 
 /// Characters in the ends of a range must be below this character. The service orders keys by
 /// UTF-16 units, and the embedded store by UTF-8. The two orders agree on every pair of characters
 /// of which at least one is below this character.
-const FIRST_IN_DOUBT: char = '\u{d7fe}';
+const FIRST_AMBIGUOUS_CHAR: char = '\u{d7fe}';
 
-pub(super) fn claim(
+pub(super) fn range_overlay(
     context: &ViewContext<'_>,
     range: &DenormalizeRange,
-) -> Result<Option<Claim>, Box<DeriveError>> {
+) -> Result<Option<RangeOverlay>, Box<DeriveError>> {
     let Some(values) = denormalize::values(context, &range.set, &context.primary.key)? else {
         return Ok(None);
     };
@@ -35,27 +35,27 @@ pub(super) fn claim(
         return Ok(None);
     };
     let TableRef { account, table } = range.target.at(&pk);
-    let reach = Reach {
+    let target = TargetRange {
         account,
         table,
         pk,
         from,
         before,
     };
-    let claim = Claim {
-        one: context.primary.key.clone(),
-        reach,
+    let overlay = RangeOverlay {
+        owner: context.primary.key.clone(),
+        range: target,
         values,
     };
-    let units = claim.member().to_string().encode_utf16().count();
-    if units > limits::CLAIM_UTF16_UNITS {
-        return Err(Box::new(DeriveError::LongClaim {
+    let units = overlay.member().to_string().encode_utf16().count();
+    if units > limits::RANGE_OVERLAY_UTF16_UNITS {
+        return Err(Box::new(DeriveError::LongRangeOverlay {
             view: context.view.name.clone(),
             primary: context.primary.clone(),
             units,
         }));
     }
-    Ok(Some(claim))
+    Ok(Some(overlay))
 }
 
 /// The first row key of the range and the row key after the last one; `None` if the primary has no
@@ -98,7 +98,7 @@ fn end(
         .map_err(|source| context.render_error(part, source))?;
     if let Some(found) = key
         .as_ref()
-        .and_then(|key| key.as_str().chars().find(|c| *c >= FIRST_IN_DOUBT))
+        .and_then(|key| key.as_str().chars().find(|c| *c >= FIRST_AMBIGUOUS_CHAR))
     {
         let (view, primary) = (context.view.name.clone(), context.primary.clone());
         return Err(Box::new(DeriveError::RangeEnd {

@@ -10,11 +10,11 @@ use crate::catalog::{
     BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, OnConflict, RowForm, TableRef,
     ValueLocation, View,
 };
-use crate::claim;
 use crate::document::PlaceError;
 use crate::entity::EntityError;
 use crate::job::Primary;
 use crate::large::{Pointer, ValueFolder};
+use crate::range_overlay;
 use crate::sink::{self, FieldError};
 use crate::stored::FormatError;
 use crate::template::{RenderError, Template};
@@ -214,17 +214,17 @@ pub enum DeriveError {
         #[source]
         source: FormatError,
     },
-    /// A claim is too long.
+    /// A range overlay is too long.
     #[error(
         "view {view}: range overlay of {primary} is too large: {units} UTF-16 units, at most {}",
-        limits::CLAIM_UTF16_UNITS
+        limits::RANGE_OVERLAY_UTF16_UNITS
     )]
-    LongClaim {
+    LongRangeOverlay {
         /// The view.
         view: ViewName,
         /// The primary.
         primary: Primary,
-        /// The length of the claim in UTF-16 units, as JSON.
+        /// The length of the range overlay in UTF-16 units, as JSON.
         units: usize,
     },
     /// An end of a range contains a character that the service and the embedded store order
@@ -428,7 +428,7 @@ impl ViewContext<'_> {
                     .map(|values| (Some(Part::Properties), Content::Properties(values))))
             })?,
             Form::BlobLists(lists) => self.in_list(lists)?.into_iter().collect(),
-            Form::Claims(range) => self.claim(range)?.into_iter().collect(),
+            Form::RangeOverlays(range) => self.range_overlay(range)?.into_iter().collect(),
             Form::Documents(documents) => vec![self.in_sink(documents)?],
             Form::Values(large) => {
                 let location = ValueLocation::Blobs {
@@ -507,15 +507,19 @@ impl ViewContext<'_> {
         })
     }
 
-    fn claim(&self, range: &DenormalizeRange) -> Result<Option<Derived>, Box<DeriveError>> {
-        let claim = denormalize_range::claim(self, range)?;
-        Ok(claim.map(|claim| Derived {
-            account: claim.reach.account.clone(),
+    fn range_overlay(&self, range: &DenormalizeRange) -> Result<Option<Derived>, Box<DeriveError>> {
+        let overlay = denormalize_range::range_overlay(self, range)?;
+        Ok(overlay.map(|overlay| Derived {
+            account: overlay.range.account.clone(),
             site: Site::Row {
-                table: claim::table(),
-                key: claim::place(&self.view.name, &claim.reach.table, &claim.reach.pk),
+                table: range_overlay::table(),
+                key: range_overlay::entity_key(
+                    &self.view.name,
+                    &overlay.range.table,
+                    &overlay.range.pk,
+                ),
             },
-            part: Some(Part::Member(claim.member())),
+            part: Some(Part::Member(overlay.member())),
             content: Content::Member,
         }))
     }

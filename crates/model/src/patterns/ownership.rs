@@ -9,9 +9,9 @@ use crate::catalog::{
     ArchivedValues, BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, TableRef,
     TargetRef, ValueLocation, View,
 };
-use crate::claim::{self, Claim};
 use crate::job::Primary;
 use crate::large::ValueFolder;
+use crate::range_overlay::{self, RangeOverlay};
 use crate::template::{Template, escape};
 use crate::{ItemAddress, Member, Part, Site, sink};
 
@@ -126,8 +126,8 @@ impl OwnershipCheck<'_> {
             Form::BlobLists(lists) => {
                 member.is_some_and(|member| self.is_in_list(lists, address, member))
             }
-            Form::Claims(range) => {
-                member.is_some_and(|member| self.is_claim(view, range, address, member))
+            Form::RangeOverlays(range) => {
+                member.is_some_and(|member| self.is_range_overlay(view, range, address, member))
             }
             Form::Values(_) => {
                 whole
@@ -149,23 +149,26 @@ impl OwnershipCheck<'_> {
             && self.is_named_by(member, &lists.member, &address.site)
     }
 
-    fn is_claim(
+    fn is_range_overlay(
         &self,
         view: &View,
         range: &DenormalizeRange,
         address: &ItemAddress,
         member: &Member,
     ) -> bool {
-        let (Some((table, key)), Ok(claim)) = (address.site.row(), Claim::of(member)) else {
+        let (Some((table, key)), Ok(overlay)) =
+            (address.site.row(), RangeOverlay::from_member(member))
+        else {
             return false;
         };
-        let placed = *table == claim::table()
-            && *key == claim::place(&view.name, &claim.reach.table, &claim.reach.pk);
-        let TableRef { account, table } = range.target.at(&claim.reach.pk);
-        let in_target = claim.reach.table == table
-            && claim.reach.account == account
+        let placed = *table == range_overlay::table()
+            && *key
+                == range_overlay::entity_key(&view.name, &overlay.range.table, &overlay.range.pk);
+        let TableRef { account, table } = range.target.at(&overlay.range.pk);
+        let in_target = overlay.range.table == table
+            && overlay.range.account == account
             && address.account == account;
-        placed && in_target && claim.one == self.primary.key
+        placed && in_target && overlay.owner == self.primary.key
     }
 
     fn is_document(&self, documents: &Documents, address: &ItemAddress) -> bool {
@@ -211,8 +214,10 @@ impl OwnershipCheck<'_> {
         match (&address.site, &address.part) {
             (Site::File { .. }, _) => false,
             (Site::Document { key: document, .. }, _) => *document == sink::key(self.primary),
-            (Site::Row { table, .. }, Some(Part::Member(member))) if *table == claim::table() => {
-                Claim::of(member).is_ok_and(|claim| claim.one == *key)
+            (Site::Row { table, .. }, Some(Part::Member(member)))
+                if *table == range_overlay::table() =>
+            {
+                RangeOverlay::from_member(member).is_ok_and(|overlay| overlay.owner == *key)
             }
             (site, Some(Part::Member(member))) => {
                 let names = |key: &str| member.0.iter().any(|text| text == key);

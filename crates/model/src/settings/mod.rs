@@ -486,7 +486,7 @@ impl PollInterval {
 }
 
 impl QueueSettings {
-    /// The settings of a queue of the account `main` that carries every operation, one job at a
+    /// The settings of a queue of the account `main` that accepts every operation, one job at a
     /// time.
     pub fn plain(name: QueueName) -> Self {
         Self {
@@ -498,7 +498,7 @@ impl QueueSettings {
         }
     }
 
-    /// Whether the queue may carry an operation.
+    /// Whether the queue accepts an operation.
     pub fn allows_op(&self, op: &str) -> bool {
         self.allowed.refuses_op(op).is_none()
     }
@@ -511,7 +511,7 @@ impl QueueSettings {
             .is_none_or(|allowed| allowed.refuse(tables).is_none())
     }
 
-    /// The queue for follow-up jobs of an operation: this queue if it carries the operation for
+    /// The queue for follow-up jobs of an operation: this queue if it accepts the operation for
     /// every table, otherwise the recheck queue, to which only workers write.
     pub fn follow_up_queue<'q>(
         &self,

@@ -263,7 +263,7 @@ fn change_properties(
                 primary: properties.primary.clone(),
                 token: new.clone(),
                 names,
-                by_claim: false,
+                by_range: false,
             }
             .write(entity, view, &properties.values);
             Ok(ChangeOutcome::Done)

@@ -22,8 +22,8 @@ const COUNT: &str = "ek_count";
 const LIST: &str = "ek_list";
 /// The property with the members of a group.
 const MEMBERS: &str = "ek_members";
-/// The property with the claims on a partition.
-const CLAIMS: &str = "Claims";
+/// The property with the range overlays on a partition.
+const RANGE_OVERLAYS: &str = "RangeOverlays";
 const MEASURES: &str = "ek_figures";
 
 /// The members of a list and their tokens.
@@ -82,7 +82,7 @@ impl Description {
                 members: Members::Contributions(measures),
                 ..
             } => (MEMBERS, measures.clone()),
-            Form::Claims(_) => (CLAIMS, BTreeMap::new()),
+            Form::RangeOverlays(_) => (RANGE_OVERLAYS, BTreeMap::new()),
             Form::Copies { .. }
             | Form::Properties { .. }
             | Form::BlobLists(_)

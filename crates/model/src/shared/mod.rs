@@ -19,20 +19,20 @@
 
 mod blob_list;
 mod change;
-mod claims;
 mod list;
 mod pieces;
 mod properties;
+mod range_overlays;
 
 pub use blob_list::BlobList;
 pub use change::{
     ChangeOutcome, DocumentUpdate, Edit, PartChange, PropertyChange, change, find, is_outdated_list,
 };
-pub use claims::{OverlaidEntity, claims, receive};
 pub use list::{List, is_list_of, list_view, members};
 pub use properties::{
     OwnedProperties, keep_view_properties, own, owner_property, without_view_properties,
 };
+pub use range_overlays::{OverlaidEntity, apply_range_overlays, parse_range_overlays};
 
 use crate::catalog::{Catalog, Form};
 use crate::job::Primary;
@@ -98,7 +98,7 @@ impl ListFull {
         let is_range = catalog
             .views
             .get(view)
-            .is_some_and(|view| matches!(view.form(), Form::Claims(_)));
+            .is_some_and(|view| matches!(view.form(), Form::RangeOverlays(_)));
         let advice = if is_range {
             "Set properties on fewer ranges of this partition"
         } else {

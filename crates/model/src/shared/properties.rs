@@ -23,8 +23,8 @@ pub struct OwnedProperties {
     pub token: ETag,
     /// The names of the properties.
     pub names: Vec<String>,
-    /// Whether the properties come from a claim on a range of entities. No footprint lists such properties.
-    pub by_claim: bool,
+    /// Whether the properties come from a range overlay. No footprint lists such properties.
+    pub by_range: bool,
 }
 
 /// Format version of an owner property.
@@ -38,7 +38,7 @@ struct Wire {
     token: ETag,
     set: Vec<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    by_claim: bool,
+    by_range: bool,
 }
 
 /// Returns the name of the property that records the owner of the properties that a view sets.
@@ -76,7 +76,7 @@ impl OwnedProperties {
             primary: wire.source,
             token: wire.token,
             names: wire.set,
-            by_claim: wire.by_claim,
+            by_range: wire.by_range,
         }))
     }
 
@@ -99,14 +99,14 @@ impl OwnedProperties {
             primary,
             token,
             names,
-            by_claim,
+            by_range,
         } = self;
         let wire = Wire {
             v: FormatVersion,
             source: primary,
             token,
             set: names,
-            by_claim,
+            by_range,
         };
         // Serialising texts cannot fail.
         let text = serde_json::to_string(&wire).unwrap_or_default();
@@ -170,7 +170,7 @@ fn known_owners(entity: &Entity) -> Result<(), FormatError> {
 }
 
 /// Removes the properties that views have set from an entity that is being relocated, and returns the primaries whose syncs set the
-/// properties again. (Properties from claims need no sync, because claims are read at the new place.)
+/// properties again. (Properties of range overlays need no sync, because range overlays are read at the new place.)
 pub fn without_view_properties(entity: Entity) -> Result<(Entity, BTreeSet<Primary>), FormatError> {
     known_owners(&entity)?;
     Ok(split(entity))
@@ -191,7 +191,7 @@ fn split(mut entity: Entity) -> (Entity, BTreeSet<Primary>) {
         entity
             .properties
             .retain(|name, _| *name != owner && !wire.set.contains(name));
-        primaries.extend((!wire.by_claim).then_some(wire.source));
+        primaries.extend((!wire.by_range).then_some(wire.source));
     }
     (entity, primaries)
 }
@@ -235,7 +235,7 @@ mod tests {
                 primary,
                 token: ETag::token(1),
                 names,
-                by_claim: false,
+                by_range: false,
             },
             values,
         )

@@ -49,7 +49,7 @@ pub(crate) struct FootprintReport {
     /// before the ETag means that an entity to set properties on did not exist.
     pub(crate) settled: String,
     /// Whether a range overlay of the primary has not been applied to all entities of its range yet.
-    pub(crate) carrying: bool,
+    pub(crate) propagating: bool,
     /// Time until which the insert of an earlier pass may still arrive (RFC 3339).
     pub(crate) tainted_until: Option<String>,
     pub(crate) items: Vec<ItemReport>,
@@ -146,7 +146,7 @@ pub(crate) struct InStepReport {
     /// Whether neither the primary nor its footprint exists: it never existed, or its tombstone has been removed.
     missing: bool,
     /// Whether a range overlay of the primary has not been applied to all entities of its range yet.
-    carrying: bool,
+    propagating: bool,
     /// Storage requests sent.
     requests: u64,
 }
@@ -177,7 +177,7 @@ pub(super) async fn settled(
     let InStep {
         in_step,
         missing,
-        carrying,
+        propagating,
         requests,
     } = api
         .client()
@@ -186,7 +186,7 @@ pub(super) async fn settled(
     Ok(Json(InStepReport {
         in_step,
         missing,
-        carrying,
+        propagating,
         requests,
     }))
 }
@@ -296,7 +296,7 @@ fn shown(footprint: &Footprint) -> FootprintReport {
             Settled::At { etag, .. } => etag.to_string(),
             Settled::Waiting { etag, .. } => format!("waiting at {etag}"),
         },
-        carrying: !footprint.carries.is_empty(),
+        propagating: !footprint.propagations.is_empty(),
         tainted_until: footprint.tainted_until.map(|until| until.to_string()),
         items: items.collect(),
     }

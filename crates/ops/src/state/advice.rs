@@ -79,7 +79,7 @@ fn lists_beside_its_source(view: &View) -> bool {
         | Form::BlobLists(_)
         | Form::Values(_)
         | Form::Properties { .. }
-        | Form::Claims(_)
+        | Form::RangeOverlays(_)
         | Form::Documents(_) => false,
     }
 }

@@ -135,7 +135,7 @@ mod tests {
             ("EvenkeelMigrations", "catalog", true),
             ("ByEmail", "jun@contoso.com", false),
             ("EvenkeelFootprints", "ByEmail~jun@contoso.com", false),
-            ("EvenkeelClaims", "by_email~Employees~Sales", false),
+            ("EvenkeelRangeOverlays", "by_email~Employees~Sales", false),
             ("Unknown", "x", false),
         ] {
             assert_eq!(seen(PartitionNames::Whole, table, partition), partition);

@@ -188,7 +188,7 @@ impl House {
             },
             dequeue_count,
             account: AccountName::main(),
-            carry_queue: QueueName::new("jobs-00").unwrap(),
+            propagation_queue: QueueName::new("jobs-00").unwrap(),
             sync_queue: QueueName::new("jobs-00").unwrap(),
             recheck_queue: QueueName::new("jobs-recheck").unwrap(),
             tables: None,

@@ -51,7 +51,7 @@ impl Migrator {
                 | Form::BlobLists(_)
                 | Form::Values(_)
                 | Form::Properties { .. }
-                | Form::Claims(_) => continue,
+                | Form::RangeOverlays(_) => continue,
             };
             if let Some(problem) = self.problem(documents).await {
                 let Documents {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::numbered::{AccountScope, Migration};
 use evenkeel_model::catalog::{ArchiveTarget, Catalog, Definition, Documents, Form, TableArchive};
-use evenkeel_model::claim;
 use evenkeel_model::large::STAGING;
 use evenkeel_model::names::NameError;
+use evenkeel_model::range_overlay;
 use evenkeel_model::settings::{QueueSettings, Settings};
 use evenkeel_model::sink::TOMBSTONES;
 use evenkeel_model::{
@@ -67,7 +67,7 @@ impl Needs {
                     .tables
                     .entry(account.clone())
                     .or_default()
-                    .insert(claim::table());
+                    .insert(range_overlay::table());
             }
         }
         let archives = catalog
@@ -145,7 +145,7 @@ impl Needs {
                 Form::Copies { .. }
                 | Form::Lists { .. }
                 | Form::Properties { .. }
-                | Form::Claims(_)
+                | Form::RangeOverlays(_)
                 | Form::Documents(_) => {}
             }
         }

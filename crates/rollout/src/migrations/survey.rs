@@ -250,7 +250,7 @@ impl Migrator {
                 // Properties and range overlays are written to rows of other owners, and the
                 // remaining forms have no rows. So no row counts as foreign.
                 Form::Properties { .. }
-                | Form::Claims(_)
+                | Form::RangeOverlays(_)
                 | Form::BlobLists(_)
                 | Form::Values(_)
                 | Form::Documents(_) => return Ok(None),

@@ -237,7 +237,7 @@ impl Runs {
             },
             dequeue_count: 1 + u32::from(beginning.again),
             account: AccountName::main(),
-            carry_queue: queue("jobs"),
+            propagation_queue: queue("jobs"),
             sync_queue: queue("jobs"),
             recheck_queue: queue("jobs-recheck"),
             tables: None,

@@ -19,8 +19,8 @@ mod script;
 mod shape;
 
 use super::fault_plan::{FaultScope, JOBS};
-use evenkeel_model::claim::CLAIMS;
 use evenkeel_model::large::STAGING;
+use evenkeel_model::range_overlay::RANGE_OVERLAYS;
 use evenkeel_model::settled::FOOTPRINTS;
 
 pub(super) use catalog::catalog;
@@ -34,7 +34,7 @@ pub(super) const TABLES: [&str; 8] = [
     "Lists",
     "Groups",
     "Teams",
-    CLAIMS,
+    RANGE_OVERLAYS,
     "EvenkeelAudits",
     FOOTPRINTS,
 ];

@@ -238,15 +238,15 @@ fn expected(table: &str, entity: &Entity, shape: PatternsShape) -> Vec<Item> {
         } else {
             format!(",\"before\":\"{}\"", behind(&prefix))
         };
-        let claim = format!(
-            "{{\"v\":1,\"of\":{{\"pk\":\"{pk}\",\"rk\":\"{rk}\"}},\"range\":{{\"account\":\"main\",\"table\":\"Employees\",\"pk\":\"{pk}\",\"from\":\"{prefix}\"{before}}},\"set\":{{\"Team\":\"{name}\"}}}}"
+        let overlay = format!(
+            "{{\"v\":1,\"owner\":{{\"pk\":\"{pk}\",\"rk\":\"{rk}\"}},\"range\":{{\"account\":\"main\",\"table\":\"Employees\",\"pk\":\"{pk}\",\"from\":\"{prefix}\"{before}}},\"set\":{{\"Team\":\"{name}\"}}}}"
         );
         let place = row(
-            "EvenkeelClaims",
+            "EvenkeelRangeOverlays",
             &format!("team_name~Employees~{pk}"),
-            "claims",
+            "overlays",
         );
-        items.extend(place.map(|place| (place, member(&[claim]))));
+        items.extend(place.map(|place| (place, member(&[overlay]))));
     }
     items
 }

@@ -301,7 +301,7 @@ fn spread(mut catalog: Catalog, placement: Placement) -> Catalog {
             Form::Copies { .. }
             | Form::Lists { .. }
             | Form::Properties { .. }
-            | Form::Claims(_)
+            | Form::RangeOverlays(_)
             | Form::Documents(_) => moved.kind,
         };
         *view = Arc::new(moved);

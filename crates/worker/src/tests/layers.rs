@@ -22,7 +22,7 @@ use evenkeel_model::catalog::{
     Archive, ArchiveTarget, Catalog, DenormalizeRange, LargeEntity, OnConflict, RangeRows,
     SecondaryIndex, TableRef, View, ViewKind,
 };
-use evenkeel_model::claim;
+use evenkeel_model::range_overlay;
 use evenkeel_model::settings::{Concurrency, PollInterval, QueueSettings, WorkerSettings};
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, BlobName, Entity, EntityKey, Filter, Key, ViewName, body};
@@ -814,7 +814,7 @@ fn departments() -> Catalog {
 #[tokio::test(start_paused = true)]
 async fn a_queue_limited_to_some_tables_writes_ranges_of_others_only_through_its_views() {
     let daemon = Daemon::with_jobs(0).await;
-    for table in [company::table("Departments"), claim::table()] {
+    for table in [company::table("Departments"), range_overlay::table()] {
         daemon.bare.tables.create_table(&table).await.unwrap();
     }
     for number in 0..3 {
@@ -877,10 +877,10 @@ async fn a_queue_limited_to_some_tables_writes_ranges_of_others_only_through_its
             .unwrap()
     };
     let before = employees().await;
-    let forged = r#"{"op":"carry","view":"department_name","one":{"pk":"Sales","rk":"department"},"table":"Employees","pk":"Sales"}"#;
+    let forged = r#"{"op":"propagate","view":"department_name","owner":{"pk":"Sales","rk":"department"},"table":"Employees","pk":"Sales"}"#;
     for (ops, table) in [
         (Some("sync"), "Employees"),
-        (Some("carry"), "Employees"),
+        (Some("propagate"), "Employees"),
         (None, "Departments"),
         (None, "ByEmail"),
     ] {
@@ -897,7 +897,7 @@ async fn a_queue_limited_to_some_tables_writes_ranges_of_others_only_through_its
     assert_eq!(
         (report.done, report.poisoned),
         (2, 0),
-        "the put job, and the carry job that it queues"
+        "the put job, and the propagation job that it queues"
     );
     assert!(
         employees()

@@ -233,7 +233,7 @@ async fn a_job_queued_by_a_recheck_is_like_any_other() {
     world.script(|_, _, delivery| {
         assert_eq!(
             (
-                delivery.carry_queue.as_str(),
+                delivery.propagation_queue.as_str(),
                 delivery.recheck_queue.as_str()
             ),
             (JOBS, RECHECK)

@@ -141,7 +141,7 @@ mod tests {
             stamp: job.clone(),
             dequeue_count,
             account: evenkeel_model::AccountName::main(),
-            carry_queue: evenkeel_model::QueueName::new("jobs").unwrap(),
+            propagation_queue: evenkeel_model::QueueName::new("jobs").unwrap(),
             sync_queue: evenkeel_model::QueueName::new("jobs").unwrap(),
             recheck_queue: evenkeel_model::QueueName::new("jobs-recheck").unwrap(),
             tables: None,

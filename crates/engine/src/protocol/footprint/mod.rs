@@ -10,8 +10,8 @@
 //! workers' secret. If the signature is missing or wrong, a pass trusts an entry only after it has looked at the item.
 //! A worker that cannot read the secret writes no signatures.
 
-pub(crate) mod carries;
 mod contenders;
+pub(crate) mod propagations;
 pub(crate) mod record;
 pub(crate) mod store;
 
@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use subtle::ConstantTimeEq as _;
 
 use crate::env::secret::Secret;
-use crate::protocol::footprint::carries::Carries;
 use crate::protocol::footprint::contenders::Contenders;
+use crate::protocol::footprint::propagations::Propagations;
 use evenkeel_model::catalog;
 use evenkeel_model::job::Primary;
 pub use evenkeel_model::settled::{Settled, footprint_key as key, footprints as table};
@@ -43,7 +43,7 @@ const VERSIONS_AHEAD_MS: i64 = 86_400_000;
 /// Property that has the primary's partition key. A footprint needs it if its `PartitionKey` has a hash in place of
 /// that key, or if that key itself looks like a hash.
 pub(crate) const OWNER: &str = "Owner";
-pub(crate) const CARRIES: &str = "Carries";
+pub(crate) const PROPAGATIONS: &str = "Propagations";
 const CONTENDERS: &str = "Contenders";
 /// Property that has the signature, an HMAC-SHA-256 of the primary's key and the item list. A footprint has a signature
 /// only if whole rows or blobs are among its items.
@@ -53,7 +53,7 @@ const PIECE_UNITS: usize = 32_000;
 /// Upper limit on the bytes of everything but the item list: keys of 1 KiB each (one of them twice), the primary's
 /// ETag, names, the overhead of each property, and the marked ranges. In JSON, the ranges take up to three bytes for
 /// each UTF-16 unit.
-const MAX_OVERHEAD_BYTES: usize = 8_192 + 3 * carries::MAX_UNITS;
+const MAX_OVERHEAD_BYTES: usize = 8_192 + 3 * propagations::MAX_UNITS;
 /// Number of items that always fit into one entity, because each item takes less than 16 KiB. The longest items are a
 /// list member with the name of its blob (2,048 and 1,024 UTF-16 units) and a contribution to a group (4,096).
 const ALWAYS_FITTING_ITEMS: usize = 60;
@@ -70,7 +70,7 @@ pub struct Footprint {
     /// Primaries that want the key of an item in this footprint, and the former holders of keys that this primary is
     /// taking over.
     pub contenders: Contenders,
-    pub carries: Carries,
+    pub propagations: Propagations,
     /// The version of the last announced writes of documents (see `next_version`); 0 if there were none.
     pub version: i64,
     /// The footprint was read without a valid signature, and lists rows or blobs that no look has confirmed since then.
@@ -125,7 +125,7 @@ pub enum FootprintError {
 pub(crate) enum NoRoom {
     /// The list of items has no room. This lasts until some items are dropped.
     Items,
-    /// The list of ranges that still need a carry has no room. This lasts until their carries are done.
+    /// The list of ranges with an unfinished `propagate` job has no room. This lasts until some of these jobs are done.
     Ranges,
 }
 
@@ -246,7 +246,7 @@ impl Footprint {
 
     /// Fails if one entity cannot hold the footprint once each of its items has an ETag.
     pub(crate) fn fits(&self) -> Result<(), NoRoom> {
-        if !self.carries.fit() {
+        if !self.propagations.fit() {
             return Err(NoRoom::Ranges);
         }
         if self.items_fit() {
@@ -314,10 +314,10 @@ impl Footprint {
         let list = self.list();
         let mut entity = self.settled.write(
             Entity::new(key(primary)).with(VERSION_PROPERTY, VERSION.cast_signed()),
-            !self.carries.is_empty(),
+            !self.propagations.is_empty(),
         );
-        if !self.carries.is_empty() {
-            entity = entity.with(CARRIES, self.carries.text());
+        if !self.propagations.is_empty() {
+            entity = entity.with(PROPAGATIONS, self.propagations.text());
         }
         if hides_owner(primary, &entity.key) {
             entity = entity.with(OWNER, primary.key.pk.as_str());
@@ -433,18 +433,18 @@ impl Footprint {
             .text(CONTENDERS)
             .map(Contenders::read)
             .unwrap_or_default();
-        let carries = entity
-            .text(CARRIES)
-            .map(Carries::read)
+        let propagations = entity
+            .text(PROPAGATIONS)
+            .map(Propagations::read)
             .transpose()
-            .map_err(|problem| malformed(format!("{CARRIES}: {problem}")))?;
-        let carries = carries.unwrap_or_default();
+            .map_err(|problem| malformed(format!("{PROPAGATIONS}: {problem}")))?;
+        let propagations = propagations.unwrap_or_default();
         let mut read = Self {
             settled,
             items,
             tainted_until,
             contenders,
-            carries,
+            propagations,
             version,
             unproven: false,
         };
@@ -573,9 +573,9 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::footprint::carries::OverlayRange;
+    use crate::protocol::footprint::propagations::OverlayRange;
     use evenkeel_model::Member;
-    use evenkeel_model::claim::Reach;
+    use evenkeel_model::range_overlay::TargetRange;
     use proptest::prelude::*;
 
     const SECRET: Option<&Secret> = Some(&Secret::ZEROS);
@@ -790,7 +790,7 @@ mod tests {
             Entity::new(entity.key.clone()).with("Items", "[]"),
             entity.clone().with("Items", "[1]"),
             entity.clone().with("Items", named),
-            entity.clone().with(CARRIES, "[1]"),
+            entity.clone().with(PROPAGATIONS, "[1]"),
             entity.with("Settled", "maybe"),
         ] {
             assert!(matches!(
@@ -929,7 +929,7 @@ mod tests {
             members in proptest::collection::btree_set("[^\\x00\n\u{fffe}\u{ffff}]{0,12}", 0..6),
             blobs in proptest::collection::btree_set("[a-z%]{1,12}/[a-z]", 0..3),
             documents in proptest::collection::btree_set("[a-zA-Z0-9=-]{1,12}", 0..3),
-            settled in 0..4_u8, carried in proptest::option::of("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}"), version in 0..i64::MAX, tainted in proptest::option::of(0..4_000_000_000_i64),
+            settled in 0..4_u8, propagated in proptest::option::of("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}"), version in 0..i64::MAX, tainted in proptest::option::of(0..4_000_000_000_i64),
         ) {
             let settled = match settled {
                 0 => Settled::Never,
@@ -942,19 +942,19 @@ mod tests {
             let blobs = blobs.iter().map(|name| (blob(name), Entry { generation: 2, etag: None, changing: false }));
             let documents = documents.iter().map(|key| (document(key), Entry { generation: 2, etag: Some(ETag::token(9)), changing: true }));
             let items = rows.chain(members).chain(blobs).chain(documents).collect();
-            let mut carries = Carries::default();
-            if let Some(pk) = carried {
+            let mut propagations = Propagations::default();
+            if let Some(pk) = propagated {
                 let key = |text: &str| evenkeel_model::Key::new(text).unwrap();
                 let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
-                let reach = Reach { account, table, pk: key(&pk), from: key(""), before: Some(key("b")) };
-                carries.mark(OverlayRange { view: ViewName::new("names").unwrap(), reach }, "5a".to_owned());
+                let range = TargetRange { account, table, pk: key(&pk), from: key(""), before: Some(key("b")) };
+                propagations.mark(OverlayRange { view: ViewName::new("names").unwrap(), range }, "5a".to_owned());
             }
             let footprint = Footprint {
                 settled,
                 items,
                 tainted_until: tainted.map(|s| Timestamp::from_second(s).unwrap()),
                 contenders: Contenders::default(),
-                carries,
+                propagations,
                 version,
                 unproven: false,
             };

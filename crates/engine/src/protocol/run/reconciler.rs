@@ -192,7 +192,7 @@ impl<'e> Reconciler<'e> {
     pub(crate) async fn settle_from(&mut self, seen: &Observation) -> Result<(), Failure> {
         // Range overlays are read after the primary, so this observation does not include them. If the table has range
         // overlays, a new round is needed.
-        let done = !self.pass.scope.receives()
+        let done = !self.pass.scope.reads_overlays()
             && (!self.pass.scope.has_views() || self.closes(seen).await?);
         if done { Ok(()) } else { self.settle().await }
     }
@@ -316,7 +316,7 @@ impl<'e> Reconciler<'e> {
             Err(failure)
                 if failure.class == FailureClass::Permanent
                     && change.result().is_some()
-                    && self.pass.scope.receives() =>
+                    && self.pass.scope.reads_overlays() =>
             {
                 self.settle().await.and(Err(failure))
             }

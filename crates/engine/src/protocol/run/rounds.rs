@@ -10,8 +10,8 @@ use crate::failure::{ROUNDS, lost_race};
 use crate::protocol::footprint::record;
 use crate::protocol::footprint::store;
 use crate::protocol::observe::{self, Observation};
+use crate::protocol::overlays;
 use crate::protocol::queueing::queue_recheck;
-use crate::protocol::receive;
 use crate::protocol::run::pass::Pass;
 use evenkeel_model::catalog::ViewStatus;
 
@@ -28,12 +28,12 @@ impl Pass<'_> {
     /// Begins a round: counts it and observes everything. Range overlays on the primary are read last, and are applied
     /// to the stored primary if it differs from them.
     pub(crate) async fn begin_round(&mut self) -> Result<RoundStart, Failure> {
-        if !self.scope.has_views() && !self.scope.receives() {
+        if !self.scope.has_views() && !self.scope.reads_overlays() {
             return Ok(RoundStart::NothingDerived);
         }
         self.next_round().await?;
         let mut seen = self.observe().await?;
-        let Some(changes) = receive::receive(&self.scope, &mut seen).await? else {
+        let Some(changes) = overlays::apply_overlays(&self.scope, &mut seen).await? else {
             return Ok(RoundStart::Lost);
         };
         self.summary.changes.extend(changes);

@@ -60,7 +60,7 @@ impl<P> DenormalizeRange<P> {
 
 impl<P> Kind<P> for DenormalizeRange<P> {
     fn form(&self) -> Form<'_, P> {
-        Form::Claims(self)
+        Form::RangeOverlays(self)
     }
 
     fn define(&self, keys: Definition, _: OnConflict) -> Definition {

@@ -15,11 +15,11 @@ use super::known::fields_of;
 use super::{JobError, Listing, Primary, WalkProgress, schema};
 use crate::audit::Audit;
 use crate::backfill::Backfill;
-use crate::carry::Carry;
 use crate::condition::TimedCondition;
 use crate::cursor::JobCursor;
 use crate::drop_table::DropTable;
 use crate::nearest::nearest;
+use crate::propagation::Propagation;
 use crate::quoted::Quoted;
 use crate::sweep::Sweep;
 use crate::{ETag, EntityKey, TableName, ViewName, cause};
@@ -73,7 +73,7 @@ pub enum JobSubject<'a> {
     /// Every primary of an archive's source.
     Source(&'a ViewName),
     /// A range of entities that a view writes to.
-    Range(&'a Carry),
+    Range(&'a Propagation),
     /// A table by date.
     DatedTable(&'a TableName),
 }
@@ -97,8 +97,8 @@ impl<'a> JobSubject<'a> {
         match self {
             Self::Primary(table, _) | Self::Table(table) | Self::DatedTable(table) => vec![table],
             Self::Moved(from, to) => vec![&from.table, &to.table],
-            Self::Range(carry) => std::iter::once(&carry.reach.table)
-                .chain(carry.mark.iter().map(|mark| &mark.table))
+            Self::Range(propagation) => std::iter::once(&propagation.range.table)
+                .chain(propagation.mark.iter().map(|mark| &mark.table))
                 .collect(),
             Self::Archived(..) | Self::Restored(..) | Self::View(_) | Self::Source(_) => Vec::new(),
         }
@@ -257,7 +257,7 @@ operations! {
     /// Compares every item of every primary of a table with its expected state.
     Audit(Audit): audit::AuditFields,
     /// Applies the range overlays of a view to a range of entities.
-    Carry(Box<Carry>): carry::CarryFields,
+    Propagate(Box<Propagation>): propagate::PropagateFields,
     /// Deletes the primaries of a table that satisfy a condition.
     DeleteWhere(Box<Sweep>): delete_where::DeleteWhereFields,
     /// Archives the primaries of an archive's source that satisfy a condition.
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn an_operation_makes_a_job_of_its_own_name() {
         let fields = serde_json::json!({
-            "table": "Logins20260101", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "s", "archive": "former", "view": "names", "one": {"pk": "p", "rk": "r"},
+            "table": "Logins20260101", "pk": "p", "rk": "r", "to_pk": "p", "to_rk": "s", "archive": "former", "view": "names", "owner": {"pk": "p", "rk": "r"},
             "entity": {"PartitionKey": "p", "RowKey": "r"}, "all": true,
         });
         for op in OPS {

@@ -1,6 +1,6 @@
 //! A row under another key, the target of a `move`. Its large values are written before the row. Its other items, and
-//! properties that claims of other entities set on the row, are written after the source is deleted. The reason is that
-//! a unique key passes from the source to the row, and both must not claim it at once.
+//! properties that range overlays set on the row, are written after the source is deleted. The reason is that a unique
+//! key passes from the source to the row, and both must not hold it at once.
 
 use async_trait::async_trait;
 

@@ -1,16 +1,16 @@
-//! Range overlays on a primary. An entity can *claim* to set properties on all entities of a key range. A pass over an
-//! entity of the range applies these claims before it derives items.
+//! Applies range overlays to a primary. A range overlay sets properties on all entities of a key range, in the name of
+//! one entity, its owner. A pass over an entity of the range applies the overlays before it derives items.
 //!
 //! ```text
-//!   read the primary ──▶ read the claims on it ──▶ write the primary at its ETag, if a claim changes it
+//!   read the primary ──▶ read the overlays on it ──▶ if an overlay changes the primary, write the primary at its ETag
 //! ```
 //!
-//! The claims are read after the primary. A claim that was written before is therefore read here. The carry of a claim
-//! that is written later visits every entity that exists by then. So no entity is missed between its own pass and the
-//! carry.
+//! The overlays are read after the primary, so that no entity is missed. If an overlay was written before this read,
+//! the pass applies it. If it is written later, its `propagate` job visits the entity, because the entity exists by
+//! then.
 //!
-//! A worker that was suspended may write a claim that its entity has dropped meanwhile. The footprint of that entity no
-//! longer lists the claim. So before a claim is applied, that footprint is read.
+//! A worker that was suspended may write an overlay that its owner has dropped meanwhile. The owner's footprint then
+//! does not list the overlay. So before an overlay changes an entity, the owner's footprint is read.
 
 use std::collections::BTreeSet;
 
@@ -18,26 +18,27 @@ use crate::env::Env;
 use crate::execute::{Action, Failure, FailureClass, ItemChange};
 use crate::failure::{permanent, storage};
 use crate::items::shared::{SharedEntity, operation};
-use crate::protocol::footprint::carries::claim_of;
+use crate::protocol::footprint::propagations::overlay_of;
 use crate::protocol::observe::{Observation, PrimaryRead};
 use crate::protocol::scope::Scope;
 use evenkeel_model::catalog::{TableRef, View};
-use evenkeel_model::claim::{self, Claim};
 use evenkeel_model::item::VIEW_PROPERTY;
 use evenkeel_model::job::Primary;
+use evenkeel_model::range_overlay::{self, RangeOverlay};
 use evenkeel_model::shared::{self, DocumentUpdate, OverlaidEntity};
 use evenkeel_model::{AccountName, ETag, Entity, EntityKey, Key, Row, Site, TableName, ViewName};
 
-pub(crate) async fn claims_on(
+/// The stored range overlays of a view on a partition, including those that their owners' footprints do not list.
+pub(crate) async fn overlays_on(
     env: &Env,
     view: &ViewName,
     account: &AccountName,
     table: &TableName,
     pk: &Key,
-) -> Result<Vec<Claim>, Failure> {
-    let key = claim::place(view, table, pk);
+) -> Result<Vec<RangeOverlay>, Failure> {
+    let key = range_overlay::entity_key(view, table, pk);
     let site = Site::Row {
-        table: claim::table(),
+        table: range_overlay::table(),
         key,
     };
     let step = || {
@@ -59,29 +60,35 @@ pub(crate) async fn claims_on(
         memory,
     };
     let members = document.members(view).await?;
-    let claims = shared::claims(&site, &members).map_err(|nonsense| permanent(step(), nonsense))?;
-    let here = |claim: &Claim| {
-        claim.reach.table == *table && claim.reach.account == *account && claim.reach.pk == *pk
+    let overlays = shared::parse_range_overlays(&site, &members)
+        .map_err(|unreadable| permanent(step(), unreadable))?;
+    let is_on_partition = |overlay: &RangeOverlay| {
+        overlay.range.table == *table
+            && overlay.range.account == *account
+            && overlay.range.pk == *pk
     };
-    Ok(claims
+    Ok(overlays
         .into_iter()
-        .filter(here)
-        .filter_map(|claim| within_its_view(env, view, claim))
+        .filter(is_on_partition)
+        .filter_map(|overlay| restrict_to_view(env, view, overlay))
         .collect())
 }
 
-/// Removes claims that the footprint of their entity does not list. If a footprint is unreadable, the claims of its
-/// entity are kept. A pass over that entity reports the reason.
+/// Keeps the range overlays that the footprint of their owner lists. If a footprint is unreadable, the overlays of its
+/// owner are kept. A pass over the owner reports the reason.
 pub(crate) async fn listed(
     env: &Env,
     view: &View,
-    mut claims: Vec<Claim>,
-) -> Result<Vec<Claim>, Failure> {
-    let ones: BTreeSet<EntityKey> = claims.iter().map(|claim| claim.one.clone()).collect();
-    for one in ones {
+    mut overlays: Vec<RangeOverlay>,
+) -> Result<Vec<RangeOverlay>, Failure> {
+    let owners: BTreeSet<EntityKey> = overlays
+        .iter()
+        .map(|overlay| overlay.owner.clone())
+        .collect();
+    for owner in owners {
         let primary = Primary {
             table: view.source.table.clone(),
-            key: one.clone(),
+            key: owner.clone(),
         };
         let footprint = match Scope::new(env, &view.source, primary, None)
             .read_footprint()
@@ -95,61 +102,65 @@ pub(crate) async fn listed(
             .items
             .keys()
             .filter(|item| item.view == view.name)
-            .filter_map(claim_of);
-        let own: Vec<Claim> = own
-            .filter_map(|claim| within_its_view(env, &view.name, claim))
+            .filter_map(overlay_of);
+        let own: Vec<RangeOverlay> = own
+            .filter_map(|overlay| restrict_to_view(env, &view.name, overlay))
             .collect();
-        claims.retain(|claim| claim.one != one || own.contains(claim));
+        overlays.retain(|overlay| overlay.owner != owner || own.contains(overlay));
     }
-    Ok(claims)
+    Ok(overlays)
 }
 
-/// Reduces a claim to the properties that its view sets, because the claim may be forged or come from a former
-/// definition of the view. `None` if nothing remains.
-fn within_its_view(env: &Env, view: &ViewName, mut claim: Claim) -> Option<Claim> {
+/// Reduces a range overlay to the properties that its view sets, because the overlay may be forged or come from a
+/// former definition of the view. `None` if no property remains.
+fn restrict_to_view(env: &Env, view: &ViewName, mut overlay: RangeOverlay) -> Option<RangeOverlay> {
     let (_, set) = env.catalog.views.get(view)?.set_properties()?;
     let set: BTreeSet<&String> = set.keys().collect();
-    claim.values.retain(|name, _| set.contains(name));
-    (!claim.values.is_empty()).then_some(claim)
+    overlay.values.retain(|name, _| set.contains(name));
+    (!overlay.values.is_empty()).then_some(overlay)
 }
 
-pub(crate) fn received(
+/// The entity with the range overlays of a view applied.
+pub(crate) fn overlaid(
     env: &Env,
     view: &View,
     table: &TableRef,
     entity: &Entity,
-    claims: &[Claim],
+    overlays: &[RangeOverlay],
 ) -> Result<OverlaidEntity, Failure> {
     let site = Site::Row {
         table: table.table.clone(),
         key: entity.key.clone(),
     };
     let token = ETag::token(env.rng.next_u64());
-    let received = shared::receive(&site, entity, &view.name, &view.source, claims, &token);
-    received.map_err(|nonsense| {
-        permanent(
-            format!(
-                "setting properties of view {} on {table}{}",
-                view.name, entity.key
-            ),
-            nonsense,
-        )
-    })
+    shared::apply_range_overlays(&site, entity, &view.name, &view.source, overlays, &token).map_err(
+        |unreadable| {
+            permanent(
+                format!(
+                    "setting properties of view {} on {table}{}",
+                    view.name, entity.key
+                ),
+                unreadable,
+            )
+        },
+    )
 }
 
-/// The primary with all claims applied, and the views whose claims change it. `None` if no claim changes it.
+/// The primary with all range overlays applied, and the views whose overlays change it. `None` if no overlay changes
+/// it.
 pub(crate) async fn with_overlays(
     scope: &Scope<'_>,
     row: Option<&Row>,
 ) -> Result<Option<(Entity, Vec<ViewName>)>, Failure> {
     // A derived row is written only by passes over the primary that owns it.
-    let Some(row) = row.filter(|row| scope.receives() && row.entity.get(VIEW_PROPERTY).is_none())
+    let Some(row) =
+        row.filter(|row| scope.reads_overlays() && row.entity.get(VIEW_PROPERTY).is_none())
     else {
         return Ok(None);
     };
     let (mut entity, mut differ) = (row.entity.clone(), Vec::new());
     for view in scope.env.catalog.ranges_over(scope.source) {
-        let claims = claims_on(
+        let overlays = overlays_on(
             scope.env,
             &view.name,
             &scope.source.account,
@@ -157,12 +168,16 @@ pub(crate) async fn with_overlays(
             &entity.key.pk,
         )
         .await?;
-        let mut becomes = received(scope.env, view, scope.source, &entity, &claims)?;
+        let mut becomes = overlaid(scope.env, view, scope.source, &entity, &overlays)?;
         if becomes.differs {
-            let about = |claim: &Claim| claim.is_about(&entity.key, scope.source);
-            let claims =
-                listed(scope.env, view, claims.into_iter().filter(about).collect()).await?;
-            becomes = received(scope.env, view, scope.source, &entity, &claims)?;
+            let applies = |overlay: &RangeOverlay| overlay.applies_to(&entity.key, scope.source);
+            let overlays = listed(
+                scope.env,
+                view,
+                overlays.into_iter().filter(applies).collect(),
+            )
+            .await?;
+            becomes = overlaid(scope.env, view, scope.source, &entity, &overlays)?;
         }
         if becomes.differs {
             entity = becomes.entity;
@@ -172,9 +187,9 @@ pub(crate) async fn with_overlays(
     Ok((!differ.is_empty()).then_some((entity, differ)))
 }
 
-/// Applies the claims to the primary, in the store and in the observation. Returns the changes, or `None` if a race was
-/// lost.
-pub(crate) async fn receive(
+/// Applies the range overlays to the primary, in the store and in the observation. Returns the changes, or `None` if a
+/// race was lost.
+pub(crate) async fn apply_overlays(
     scope: &Scope<'_>,
     seen: &mut Observation,
 ) -> Result<Option<Vec<ItemChange>>, Failure> {

@@ -1,22 +1,22 @@
-//! `carry`: applies the range overlays of a view to a range of entities. Workers queue it.
+//! `propagate`: applies the range overlays of a view to a range of entities. Workers queue it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, JobFields, JobSubject, Operation, key, table, view};
-use crate::carry::{Carry, CarryCursor, CarryMark};
-use crate::claim::Reach;
+use crate::propagation::{Propagation, PropagationCursor, PropagationMark};
+use crate::range_overlay::TargetRange;
 use crate::cursor::JobCursor;
 use crate::job::JobError;
 use crate::{AccountName, EntityKey, Key};
 
-/// Fields of a `carry` job. Workers queue it when the range overlay of an entity has changed.
+/// Fields of a `propagate` job. Workers queue it when the range overlay of an entity has changed.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[schemars(title = "carry")]
-pub(super) struct CarryFields {
+#[schemars(title = "propagate")]
+pub(super) struct PropagateFields {
     view: String,
-    /// The entity that has changed, in the table of the view's source.
-    one: EntityKey,
+    /// The entity whose range overlay has changed, in the table of the view's source.
+    owner: EntityKey,
     /// The account of the range's table; default `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     account: Option<String>,
@@ -30,19 +30,19 @@ pub(super) struct CarryFields {
     /// The end of the range, exclusive; absent for the end of the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
-    /// The mark in the footprint of `one` that is removed when the job is done, with the table of `one`; absent if no footprint waits for
-    /// the job.
+    /// The mark in the footprint of `owner` that is removed when the job is done, with the table of `owner`; absent if no footprint waits
+    /// for the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    mark: Option<CarryMark>,
+    mark: Option<PropagationMark>,
     /// Progress, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]
-    cursor: CarryCursor,
+    cursor: PropagationCursor,
 }
 
-impl JobFields for CarryFields {
-    const OP: &'static str = "carry";
+impl JobFields for PropagateFields {
+    const OP: &'static str = "propagate";
     const EFFECT: Effect = Effect::Derives;
-    type Job = Carry;
+    type Job = Propagation;
 
     fn job(self) -> Result<Self::Job, JobError> {
         let wrong = |problem: String| JobError::field(Self::OP, problem);
@@ -53,24 +53,24 @@ impl JobFields for CarryFields {
             .account
             .map_or_else(|| Ok(AccountName::main()), AccountName::new);
         let account = account.map_err(|error| wrong(error.to_string()))?;
-        let reach = Reach {
+        let range = TargetRange {
             account,
             table: table(Self::OP, self.table)?,
             pk: first.pk,
             from: first.rk,
             before,
         };
-        Ok(Carry {
+        Ok(Propagation {
             view: view(Self::OP, self.view)?,
-            one: self.one,
-            reach,
+            owner: self.owner,
+            range,
             mark: self.mark,
             cursor: self.cursor,
         })
     }
 }
 
-impl Operation for Carry {
+impl Operation for Propagation {
     fn subject(&self) -> JobSubject<'_> {
         JobSubject::Range(self)
     }
@@ -87,38 +87,38 @@ mod tests {
     use crate::{TableName, ViewName};
 
     #[test]
-    fn a_carry_job_is_decoded_as_it_was_queued() {
-        let reach = Reach {
+    fn a_propagate_job_is_decoded_as_it_was_queued() {
+        let range = TargetRange {
             account: AccountName::main(),
             table: TableName::new("Employees").unwrap(),
             pk: Key::new("Sales").unwrap(),
             from: Key::new("a").unwrap(),
             before: Some(Key::new("b").unwrap()),
         };
-        let (view, one) = (
+        let (view, owner) = (
             ViewName::new("names").unwrap(),
             EntityKey::new("Sales", "department").unwrap(),
         );
         for mark in [
             None,
-            Some(CarryMark {
+            Some(PropagationMark {
                 table: TableName::new("Departments").unwrap(),
                 mark: "5a".to_owned(),
             }),
         ] {
-            let message = Carry::message(&view, &one, &reach, mark.as_ref()).to_string();
-            let Job::Carry(carry) = decode(&message).unwrap().job else {
-                panic!("no carry")
+            let message = Propagation::message(&view, &owner, &range, mark.as_ref()).to_string();
+            let Job::Propagate(propagation) = decode(&message).unwrap().job else {
+                panic!("no propagate job")
             };
-            let (view, one, reach) = (view.clone(), one.clone(), reach.clone());
+            let (view, owner, range) = (view.clone(), owner.clone(), range.clone());
             assert_eq!(
-                *carry,
-                Carry {
+                *propagation,
+                Propagation {
                     view,
-                    one,
-                    reach,
+                    owner,
+                    range,
                     mark,
-                    cursor: CarryCursor::default()
+                    cursor: PropagationCursor::default()
                 }
             );
         }

@@ -1,26 +1,25 @@
-//! `carry`: applies the claim of one entity to every entity of a range. A claim consists of property values that a view
-//! sets on all entities of the range.
+//! `propagate`: applies the range overlay of one entity, its owner, to every entity of the range. A range overlay
+//! consists of the property values that a view sets on all entities of the range.
 //!
 //! ```text
-//!   pass of the claiming entity:  write its claim ──▶ queue a carry ──▶ close its footprint
-//!   the carry:                    a page of entities ──▶ the claims on them ──▶ write each at the ETag read, a transaction for the page
-//!                                 after the last page: remove the mark of the carry from the claiming entity's footprint (`carries`)
-//!   pass of any other entity:     read it ──▶ the claims ──▶ write it at the ETag read       (`receive`)
+//!   pass over the owner:  write its overlay ─▶ queue the job ─▶ close the owner's footprint
+//!   the job:              a page of entities ─▶ the overlays on them ─▶ write them at the ETags read, in one transaction
+//!                         after the last page: remove the job's mark from the owner's footprint (`propagations`)
+//!   pass over an entity:  read it ─▶ the overlays on it ─▶ write it at the ETag read       (`overlays`)
 //! ```
 //!
-//! The carry writes every entity that exists when its page is read. An entity that is created later reads the claim in
-//! its own pass. An entity is written even if it has the values already, so that a writer with an older claim finds
-//! another ETag, and fails. If the claim changes meanwhile, that change queues its own carry.
+//! The job writes every entity that exists when its page is read. An entity that is created later reads the overlay in
+//! its own pass. An entity is written even if it has the values already. This changes its ETag, so a writer with an
+//! older overlay fails. If the overlay changes meanwhile, that change queues its own job.
 //!
-//! The claiming entity may be in its own range. The claim does not apply to it, so the carry does not write it. A
-//! redelivered carry syncs the items of the claiming entity, because a worker with an older catalog may have closed its
-//! footprint. Views of other entities in the range may set properties on the claiming entity. The configuration check
-//! ensures that its claim is not computed from such properties, so the claim does not change, and nothing more is
-//! carried.
+//! The owner may be in its own range. The overlay does not apply to the owner, so the job does not write it. A
+//! redelivered job syncs the owner's items, because a worker with an older catalog may have closed its footprint. Views
+//! of other entities in the range may set properties on the owner. The configuration check ensures that the owner's
+//! overlay is not computed from such properties. So the overlay does not change, and no further job is queued.
 //!
-//! A carry continues from the cursor in its message, as a backfill does. An entity that cannot be written does not stop
-//! the others. Its `sync` job is queued, which fails and reports the reason, and the mark stays in the claiming
-//! entity's footprint. No sync clears the properties of a deleted view, so in that case the carry itself fails at its
+//! A job continues from the cursor in its message, as a backfill does. An entity that cannot be written does not stop
+//! the others. Its `sync` job is queued, which fails and reports the reason, and the mark stays in the owner's
+//! footprint. No sync clears the properties of a deleted view, so in that case the `propagate` job itself fails at its
 //! end.
 
 use std::collections::BTreeSet;
@@ -36,18 +35,18 @@ use crate::items::shared::operation;
 use crate::jobs::RunJob;
 use crate::jobs::context::JobContext;
 use crate::jobs::walk::AT_ONCE;
-use crate::protocol::footprint::carries::carried;
+use crate::protocol::footprint::propagations::remove_mark;
 use crate::protocol::group::bytes_of;
+use crate::protocol::overlays::{listed, overlaid, overlays_on};
 use crate::protocol::queueing::queue_syncs;
 use crate::protocol::queueing::queue_whole_recheck;
-use crate::protocol::receive::{claims_on, listed, received};
 use crate::protocol::run::reconciler::Reconciler;
 use crate::protocol::scope::{OverlayReading, PassOptions};
-use evenkeel_model::carry::{Carry, CarryCursor};
 use evenkeel_model::catalog::{TableRef, View};
-use evenkeel_model::claim::Claim;
 use evenkeel_model::item::VIEW_PROPERTY;
 use evenkeel_model::job::{ItemReads, Primary};
+use evenkeel_model::propagation::{Propagation, PropagationCursor};
+use evenkeel_model::range_overlay::RangeOverlay;
 use evenkeel_model::shared::{self, DocumentUpdate};
 use evenkeel_model::{ETag, Entity, EntityKey, Row, Site, TableName, ViewName, limits};
 use evenkeel_storage::{Continuation, ErrorClass, IfMatch, Missing, Page, Query, TableOperation};
@@ -59,33 +58,31 @@ const PAGE: u32 = 100;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the range overlay of {holder} already applies to {taken} entities of {reach}. Change one of the two primaries, so that their ranges do not overlap"
+    "the range overlay of {holder} already applies to {taken} entities of {range}. Change one of the two primaries, so that their ranges do not overlap"
 )]
 struct TakenRange {
     taken: u64,
-    reach: String,
+    range: String,
     holder: Primary,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{failed} entities of {reach} could not be cleared. The worker's log has the reason for each"
+    "{failed} entities of {range} could not be cleared. The worker's log has the reason for each"
 )]
 struct UnclearedEntities {
     failed: u64,
-    reach: String,
+    range: String,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "view {view} sets no properties on ranges of {table}, so this carry job was not queued by a worker"
-)]
+#[error("view {view} sets no properties on ranges of {table}; no worker has queued this job")]
 struct NoRange {
     view: ViewName,
     table: TableName,
 }
 
-impl RunJob for Carry {
+impl RunJob for Propagation {
     async fn run(&self, cx: &JobContext, delivery: &Delivery) -> Result<Outcome, Failure> {
         let generations = &cx.env.catalog.generations;
         let declared = cx.env.catalog.views.get(&self.view);
@@ -96,8 +93,8 @@ impl RunJob for Carry {
             ));
         }
         let target = TableRef {
-            account: self.reach.account.clone(),
-            table: self.reach.table.clone(),
+            account: self.range.account.clone(),
+            table: self.range.table.clone(),
         };
         let over =
             declared.filter(|view| view.range().is_some_and(|range| range.target.has(&target)));
@@ -119,10 +116,10 @@ impl RunJob for Carry {
             }
             Err(unknown) => return Err(unknown),
         };
-        let run = CarryRun {
+        let run = PropagationRun {
             cx,
             delivery,
-            carry: self,
+            propagation: self,
             view: over.map(AsRef::as_ref),
             target,
         };
@@ -130,10 +127,10 @@ impl RunJob for Carry {
     }
 }
 
-struct CarryRun<'e> {
+struct PropagationRun<'e> {
     cx: &'e JobContext,
     delivery: &'e Delivery,
-    carry: &'e Carry,
+    propagation: &'e Propagation,
     /// The view; `None` if it has no ranges over this table any more.
     view: Option<&'e View>,
     target: TableRef,
@@ -141,12 +138,12 @@ struct CarryRun<'e> {
 
 struct EntityDecision {
     write: TableOperation,
-    /// The entity whose claim applies instead, if the claim of this job does not.
+    /// The owner whose overlay applies in place of the overlay of this job.
     holder: Option<EntityKey>,
 }
 
-impl CarryRun<'_> {
-    async fn part(&self, mut cursor: CarryCursor) -> Result<Outcome, Failure> {
+impl PropagationRun<'_> {
+    async fn part(&self, mut cursor: PropagationCursor) -> Result<Outcome, Failure> {
         let began = self.cx.env.clock.monotonic();
         let mut summary = RunSummary::default();
         loop {
@@ -157,8 +154,8 @@ impl CarryRun<'_> {
             match next {
                 Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
                 None if self.is_over(&cursor).await? => return Ok(Outcome::Done(summary.take())),
-                // The other entity no longer claims a part of the range, so the range is walked again.
-                None => cursor = CarryCursor::default(),
+                // The other owner's overlay no longer applies to a part of the range, so the range is walked again.
+                None => cursor = PropagationCursor::default(),
             }
             if self.cx.env.clock.monotonic().saturating_sub(began) >= PART {
                 let fields = Map::from_iter([("cursor".to_owned(), json!(cursor))]);
@@ -170,28 +167,32 @@ impl CarryRun<'_> {
         }
     }
 
-    /// Whether the job is complete after the last page. Fails if another entity's claim applied to a part of the range,
-    /// and still does.
-    async fn is_over(&self, cursor: &CarryCursor) -> Result<bool, Failure> {
+    /// Whether the job is complete after the last page. Fails if another owner's overlay applied to a part of the
+    /// range, and still does.
+    async fn is_over(&self, cursor: &PropagationCursor) -> Result<bool, Failure> {
         if self.view.is_none() && cursor.failed > 0 {
             let cause = UnclearedEntities {
                 failed: cursor.failed,
-                reach: self.carry.reach.to_string(),
+                range: self.propagation.range.to_string(),
             };
             return Err(permanent(
-                format!("clearing the properties of view {}", self.carry.view),
+                format!("clearing the properties of view {}", self.propagation.view),
                 cause,
             ));
         }
         if let (Some(view), Some(holder)) = (self.view, &cursor.taken_by) {
             let holds = self
-                .claims()
+                .overlays()
                 .await?
                 .iter()
-                .any(|claim| claim.one == *holder);
-            let claims = self.stored_claims(view).await?;
-            let claims_still = |one: &EntityKey| claims.iter().any(|claim| claim.one == *one);
-            match (claims_still(&self.carry.one), holds && claims_still(holder)) {
+                .any(|overlay| overlay.owner == *holder);
+            let overlays = self.stored_overlays(view).await?;
+            let still_covers =
+                |owner: &EntityKey| overlays.iter().any(|overlay| overlay.owner == *owner);
+            match (
+                still_covers(&self.propagation.owner),
+                holds && still_covers(holder),
+            ) {
                 (true, true) => {
                     let primary = |key: &EntityKey| Primary {
                         table: view.source.table.clone(),
@@ -199,13 +200,13 @@ impl CarryRun<'_> {
                     };
                     let cause = TakenRange {
                         taken: cursor.taken,
-                        reach: self.carry.reach.to_string(),
+                        range: self.propagation.range.to_string(),
                         holder: primary(holder),
                     };
                     return Err(permanent(
                         format!(
                             "applying the range overlay of {} (view {})",
-                            primary(&self.carry.one),
+                            primary(&self.propagation.owner),
                             view.name
                         ),
                         cause,
@@ -215,18 +216,18 @@ impl CarryRun<'_> {
                 (false, _) => {}
             }
         }
-        // Skipped entities lack the claim, so the mark stays in the claiming entity's footprint.
+        // Entities that could not be written lack the overlay, so the mark stays in the owner's footprint.
         if cursor.failed == 0 {
-            carried(&self.cx.env, self.carry, self.delivery).await?;
+            remove_mark(&self.cx.env, self.propagation, self.delivery).await?;
         }
         Ok(true)
     }
 
     /// A page of the range; `None` if the table is gone together with the view.
-    async fn page(&self, cursor: &CarryCursor) -> Result<Option<Page>, Failure> {
+    async fn page(&self, cursor: &PropagationCursor) -> Result<Option<Page>, Failure> {
         let continuation = Continuation::of_parts(cursor.next_pk.as_ref(), cursor.next_rk.as_ref());
         let query = Query {
-            filter: Some(self.carry.reach.filter()),
+            filter: Some(self.propagation.range.filter()),
             select: None,
             top: Some(PAGE),
             continuation,
@@ -247,59 +248,60 @@ impl CarryRun<'_> {
                 Ok(None)
             }
             Err(error) => Err(storage(
-                format!("reading a page of {}", self.carry.reach),
+                format!("reading a page of {}", self.propagation.range),
                 error,
             )),
         }
     }
 
-    async fn claims(&self) -> Result<Vec<Claim>, Failure> {
+    /// The range overlays that the footprints of their owners list. If the view is gone, there are none.
+    async fn overlays(&self) -> Result<Vec<RangeOverlay>, Failure> {
         let Some(view) = self.view else {
             return Ok(Vec::new());
         };
-        let claims = self.stored_claims(view).await?;
-        listed(&self.cx.env, view, claims).await
+        let overlays = self.stored_overlays(view).await?;
+        listed(&self.cx.env, view, overlays).await
     }
 
-    /// The claims stored for the range, including those that no footprint lists.
-    async fn stored_claims(&self, view: &View) -> Result<Vec<Claim>, Failure> {
-        let reach = &self.carry.reach;
-        let mut claims = claims_on(
+    /// The stored range overlays whose ranges overlap the job's range, including those that no footprint lists.
+    async fn stored_overlays(&self, view: &View) -> Result<Vec<RangeOverlay>, Failure> {
+        let range = &self.propagation.range;
+        let mut overlays = overlays_on(
             &self.cx.env,
             &view.name,
-            &reach.account,
-            &reach.table,
-            &reach.pk,
+            &range.account,
+            &range.table,
+            &range.pk,
         )
         .await?;
-        claims.retain(|claim| claim.reach.meets(reach));
-        Ok(claims)
+        overlays.retain(|overlay| overlay.range.overlaps(range));
+        Ok(overlays)
     }
 
-    /// Writes the entities of a page, and syncs their derived items. The entities were read before the claims.
+    /// Writes the entities of a page, and syncs their derived items. The overlays are read after the entities.
     async fn write_page(
         &self,
         rows: Vec<Row>,
-        cursor: &mut CarryCursor,
+        cursor: &mut PropagationCursor,
         summary: &mut Summary,
     ) -> Result<(), Failure> {
-        let (mut one, rows): (Vec<Row>, Vec<Row>) = rows
+        let (mut owner, rows): (Vec<Row>, Vec<Row>) = rows
             .into_iter()
             .filter(|row| row.entity.get(VIEW_PROPERTY).is_none())
-            .partition(|row| self.is_claiming_entity(&row.entity.key));
-        // If a worker's catalog has the view as retired, that worker clears every row of the range, including the
-        // claiming entity, and closes its footprint by that catalog. The run of that worker is refused, and the message
-        // is redelivered to a worker that has the view. So only a redelivery syncs the claiming entity.
+            .partition(|row| self.is_owner(&row.entity.key));
+        // A worker whose catalog has the view as retired clears every row of the range, including the owner, and closes
+        // the owner's footprint by that catalog. Its run is refused, and the message is redelivered to a worker that
+        // has the view. So only a redelivery syncs the owner.
         if self.delivery.dequeue_count < 2 {
-            one.clear();
+            owner.clear();
         }
-        if rows.is_empty() && one.is_empty() {
+        if rows.is_empty() && owner.is_empty() {
             return Ok(());
         }
-        let claims = self.claims().await?;
+        let overlays = self.overlays().await?;
         let (mut writes, mut failed, mut ended) = (Vec::new(), BTreeSet::new(), Vec::new());
         for row in &rows {
-            match self.decide(row, &claims) {
+            match self.decide(row, &overlays) {
                 Ok(decided) => {
                     if let Some(holder) = decided.holder {
                         cursor.taken += 1;
@@ -312,7 +314,7 @@ impl CarryRun<'_> {
         }
         for transaction in transactions(writes) {
             let sent = self.send(transaction).await?;
-            let (view, account) = (&self.carry.view, &self.target.account);
+            let (view, account) = (&self.propagation.view, &self.target.account);
             let change = |_| ItemChange {
                 view: view.clone(),
                 account: account.clone(),
@@ -336,15 +338,18 @@ impl CarryRun<'_> {
         } else {
             BTreeSet::new()
         };
-        let followed: Vec<&EntityKey> =
-            rows.iter().chain(&one).map(|row| &row.entity.key).collect();
+        let followed: Vec<&EntityKey> = rows
+            .iter()
+            .chain(&owner)
+            .map(|row| &row.entity.key)
+            .collect();
         self.follow(&followed, &mut failed, summary).await?;
         let left_out: BTreeSet<Primary> = failed
             .difference(&uncleared)
             .map(|key| self.primary(key))
             .collect();
-        // Thorough syncs would carry the entities' own claims again. Two entities that are in each other's ranges would
-        // queue each other's syncs forever.
+        // These syncs are not thorough. A thorough sync of an entity propagates its own overlays again, so two entities
+        // that are in each other's ranges would queue each other's syncs forever.
         queue_syncs(&self.cx.env, &left_out, ItemReads::Uncertain, self.delivery).await?;
         cursor.failed += if self.view.is_some() {
             failed.len()
@@ -355,23 +360,23 @@ impl CarryRun<'_> {
         Ok(())
     }
 
-    /// Whether this is the claiming entity. Always `false` if the view is gone or now has another source table.
-    fn is_claiming_entity(&self, key: &EntityKey) -> bool {
-        *key == self.carry.one && self.view.is_some_and(|view| view.source == self.target)
+    /// Whether this is the owner of the overlay. Always `false` if the view is gone or now has another source table.
+    fn is_owner(&self, key: &EntityKey) -> bool {
+        *key == self.propagation.owner && self.view.is_some_and(|view| view.source == self.target)
     }
 
-    fn decide(&self, row: &Row, claims: &[Claim]) -> Result<EntityDecision, Failure> {
+    fn decide(&self, row: &Row, overlays: &[RangeOverlay]) -> Result<EntityDecision, Failure> {
         let Some(view) = self.view else {
             return self.clear(row);
         };
-        let received = received(&self.cx.env, view, &self.target, &row.entity, claims)?;
-        received.entity.check().map_err(|error| {
+        let overlaid = overlaid(&self.cx.env, view, &self.target, &row.entity, overlays)?;
+        overlaid.entity.check().map_err(|error| {
             permanent(format!("writing {}{}", self.target, row.entity.key), error)
         })?;
-        let in_vain = received.others.contains(&self.carry.one);
+        let is_overridden = overlaid.other_owners.contains(&self.propagation.owner);
         Ok(EntityDecision {
-            write: write_or_nothing(received.entity, row),
-            holder: received.of.filter(|_| in_vain),
+            write: write_at_etag(overlaid.entity, row),
+            holder: overlaid.owner.filter(|_| is_overridden),
         })
     }
 
@@ -380,27 +385,26 @@ impl CarryRun<'_> {
             table: self.target.table.clone(),
             key: row.entity.key.clone(),
         };
-        let received = shared::receive(
+        let cleared = shared::apply_range_overlays(
             &site,
             &row.entity,
-            &self.carry.view,
+            &self.propagation.view,
             &self.target,
             &[],
             &ETag::token(0),
         );
-        let received = received.map_err(|error| {
+        let cleared = cleared.map_err(|error| {
             permanent(
                 format!(
                     "clearing the properties of view {} on {site}",
-                    self.carry.view
+                    self.propagation.view
                 ),
                 error,
             )
         })?;
-        // The row is written even if nothing changes, so that a write of the view's last claims that is still under way
-        // fails.
+        // The row is written even if nothing changes, so that an outstanding write of the view's last overlays fails.
         Ok(EntityDecision {
-            write: write_or_nothing(received.entity, row),
+            write: write_at_etag(cleared.entity, row),
             holder: None,
         })
     }
@@ -417,7 +421,7 @@ impl CarryRun<'_> {
         let mut unanswered = false;
         if operations.len() > 1 {
             match tables
-                .transact(&self.target.table, &self.carry.reach.pk, &operations)
+                .transact(&self.target.table, &self.propagation.range.pk, &operations)
                 .await
             {
                 Ok(_) => return Ok(keys.into_iter().map(|key| (key, Ok(()))).collect()),
@@ -430,7 +434,7 @@ impl CarryRun<'_> {
                     ) =>
                 {
                     return Err(storage(
-                        format!("writing entities of {}", self.carry.reach),
+                        format!("writing entities of {}", self.propagation.range),
                         error,
                     ));
                 }
@@ -472,8 +476,8 @@ impl CarryRun<'_> {
                 .await
                 .map_err(|error| storage(step(), error))?;
             let Some(row) = row else { return Ok(()) };
-            let claims = self.claims().await?;
-            let write = self.decide(&row, &claims)?.write;
+            let overlays = self.overlays().await?;
+            let write = self.decide(&row, &overlays)?.write;
             match tables.apply(&self.target.table, &write).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.may_have_lost() => {
@@ -483,8 +487,7 @@ impl CarryRun<'_> {
             }
         }
         let lost = lost_race(step(), ROUNDS);
-        // If the view is declared, whoever changes the entity so often has a job of its own, which reads the claims
-        // too.
+        // If the view is declared, each writer of the entity also queues a job for it, which applies the overlays.
         Err(if self.view.is_some() {
             Failure {
                 class: FailureClass::Permanent,
@@ -509,12 +512,12 @@ impl CarryRun<'_> {
             .map(|key| (*key).clone())
             .filter(|key| !failed.contains(key));
         let passes = keys.map(|key| {
-            let claims = if self.is_claiming_entity(&key) {
+            let reading = if self.is_owner(&key) {
                 OverlayReading::Read
             } else {
                 OverlayReading::Applied
             };
-            let reconciler = self.pass_over(&key, claims);
+            let reconciler = self.pass_over(&key, reading);
             async move { (key, Box::pin(self.follow_one(reconciler)).await) }
         });
         let mut ended: Vec<_> = stream::iter(passes.collect::<Vec<_>>())
@@ -581,15 +584,17 @@ impl CarryRun<'_> {
     }
 }
 
-/// The entity is written even if it does not change, so that a writer with an older claim fails.
-fn write_or_nothing(entity: Entity, row: &Row) -> TableOperation {
-    let nothing = || {
+/// An entity that does not change is merged with no properties. This changes its ETag, so a writer with an older
+/// overlay fails.
+fn write_at_etag(entity: Entity, row: &Row) -> TableOperation {
+    let empty_merge = || {
         TableOperation::Merge(
             Entity::new(row.entity.key.clone()),
             IfMatch::Matches(row.etag.clone()),
         )
     };
-    operation(DocumentUpdate::Entity(entity), Some(row), &row.entity.key).unwrap_or_else(nothing)
+    operation(DocumentUpdate::Entity(entity), Some(row), &row.entity.key)
+        .unwrap_or_else(empty_merge)
 }
 
 fn transactions(operations: Vec<TableOperation>) -> Vec<Vec<TableOperation>> {

@@ -1,11 +1,11 @@
-//! A carry is the queued job that sets the properties of a department on the people in its range. These tests have ranges
-//! in which a carry cannot set all properties: two departments with the same people, a person whose row is full, a retired
+//! A propagation is the queued job that sets the properties of a department on the people in its range. These tests have ranges
+//! in which a propagation cannot set all properties: two departments with the same people, a person whose row is full, a retired
 //! view.
 
 use evenkeel_engine::{Failure, FailureClass, Outcome};
 use evenkeel_model::catalog::{Catalog, Source};
-use evenkeel_model::claim::CLAIMS;
 use evenkeel_model::job::Primary;
+use evenkeel_model::range_overlay::RANGE_OVERLAYS;
 use evenkeel_model::{EdmValue, Entity, EntityKey, Job, ViewName};
 use evenkeel_storage::{IfMatch, TableOperation};
 use serde_json::json;
@@ -56,13 +56,13 @@ fn sync(name: &str, rk: &str) -> Job {
     job(&json!({"op": "sync", "table": name, "pk": "Sales", "rk": rk}))
 }
 
-fn carry(of: &str) -> Job {
-    carry_by("says", of)
+fn propagation(of: &str) -> Job {
+    propagation_by("says", of)
 }
 
-fn carry_by(view: &str, of: &str) -> Job {
+fn propagation_by(view: &str, of: &str) -> Job {
     job(
-        &json!({"op": "carry", "view": view, "one": {"pk": "Sales", "rk": of}, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
+        &json!({"op": "propagate", "view": view, "owner": {"pk": "Sales", "rk": of}, "table": "Employees", "pk": "Sales", "from": "e", "before": "f"}),
     )
 }
 
@@ -85,9 +85,9 @@ async fn falls_silent(lab: &Lab, rk: &str) {
     lab.work(&sync("Departments", rk)).await.unwrap();
 }
 
-/// Removes the queued carries, because the test runs them itself.
+/// Removes the queued propagations, because the test runs them itself.
 async fn without_queued(lab: &Lab) {
-    let queue = lab.delivery().carry_queue;
+    let queue = lab.delivery().propagation_queue;
     for message in lab
         .account
         .queues
@@ -153,7 +153,7 @@ async fn both_speak() -> Lab {
 #[tokio::test]
 async fn the_error_of_a_second_department_names_the_first() {
     let lab = both_speak().await;
-    let failure = lab.work(&carry("b")).await.unwrap_err();
+    let failure = lab.work(&propagation("b")).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::Permanent);
     let error = failure.chain();
     assert!(
@@ -162,11 +162,11 @@ async fn the_error_of_a_second_department_names_the_first() {
     );
     assert!(error.contains(r#"Departments("Sales", "b")"#), "{error}");
     all_say(&lab, Some("a"), "the first keeps them").await;
-    lab.work(&carry("a")).await.unwrap();
+    lab.work(&propagation("a")).await.unwrap();
     falls_silent(&lab, "a").await;
     lab.do_queued().await;
     all_say(&lab, Some("b"), "the second gets what the first has left").await;
-    lab.work(&carry("b")).await.unwrap();
+    lab.work(&propagation("b")).await.unwrap();
 }
 
 fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
@@ -183,10 +183,10 @@ fn lists(row: &Entity) -> Vec<(String, Vec<serde_json::Value>)> {
         .collect()
 }
 
-/// A delayed worker writes a former claim of a department again, after another worker has removed that claim. So the row lists both claims, and the
-/// department's footprint lists only the present one.
+/// A delayed worker writes a former overlay of a department again, after another worker has removed that overlay. So the row lists both overlays, and
+/// the department's footprint lists only the present one.
 #[tokio::test]
-async fn a_claim_that_its_footprint_does_not_list_is_ignored() {
+async fn a_range_overlay_that_its_footprint_does_not_list_is_ignored() {
     let lab = staffed(declared(CATALOG)).await;
     let mut said = Vec::new();
     for name in ["Blue", "Red"] {
@@ -198,16 +198,16 @@ async fn a_claim_that_its_footprint_does_not_list_is_ignored() {
         .await;
         lab.work(&sync("Departments", "d")).await.unwrap();
         lab.do_queued().await;
-        said.push(lab.rows(CLAIMS).await.remove(0).entity);
+        said.push(lab.rows(RANGE_OVERLAYS).await.remove(0).entity);
     }
     all_say(&lab, Some("Red"), "what it says now").await;
     let [before, mut both]: [Entity; 2] = said.try_into().unwrap();
     for ((name, before), (_, now)) in lists(&before).into_iter().zip(lists(&both)) {
         both = both.with(&name, json!([before, now].concat()).to_string());
     }
-    write(&lab, CLAIMS, both.with("ek_count", 2_i64)).await;
-    lab.work(&carry("d")).await.unwrap();
-    all_say(&lab, Some("Red"), "it was carried again").await;
+    write(&lab, RANGE_OVERLAYS, both.with("ek_count", 2_i64)).await;
+    lab.work(&propagation("d")).await.unwrap();
+    all_say(&lab, Some("Red"), "it was propagated again").await;
     write(
         &lab,
         "Employees",
@@ -218,8 +218,8 @@ async fn a_claim_that_its_footprint_does_not_list_is_ignored() {
     all_say(&lab, Some("Red"), "somebody has come").await;
 }
 
-/// The transaction of a carry gets no answer, and then the row of one person is full. The transaction may still arrive, and no other job would check
-/// the row after that.
+/// The transaction of a propagation gets no answer, and then the row of one person is full. The transaction may still arrive, and no other job would
+/// check the row after that.
 #[tokio::test]
 async fn a_full_row_with_an_unanswered_write_is_rechecked() {
     let spoken = async || {
@@ -229,7 +229,7 @@ async fn a_full_row_with_an_unanswered_write_is_rechecked() {
         lab
     };
     let lab = spoken().await;
-    let operations = lab.operations_of(&carry("d")).await;
+    let operations = lab.operations_of(&propagation("d")).await;
     let transaction = (1..=operations)
         .find(|number| lab.faults.named(*number) == Some("Entity Group Transaction"))
         .unwrap();
@@ -243,7 +243,7 @@ async fn a_full_row_with_an_unanswered_write_is_rechecked() {
         });
         write(&other, "Employees", full).await;
     }));
-    lab.work(&carry("d")).await.unwrap();
+    lab.work(&propagation("d")).await.unwrap();
     lab.faults.calm();
     let again = lab.rechecks().await;
     assert!(
@@ -253,11 +253,11 @@ async fn a_full_row_with_an_unanswered_write_is_rechecked() {
 }
 
 #[tokio::test]
-async fn deleting_a_department_does_not_disturb_the_carry_of_another() {
+async fn deleting_a_department_does_not_disturb_the_propagation_of_another() {
     let operations = {
         let lab = both_speak().await;
         lab.faults.arm(u64::MAX, Disturbance::Crash);
-        assert!(lab.deliver(&carry("b"), 1).await.unwrap().is_err());
+        assert!(lab.deliver(&propagation("b"), 1).await.unwrap().is_err());
         lab.faults.counted()
     };
     for silent in ["a", "b"] {
@@ -269,7 +269,7 @@ async fn deleting_a_department_does_not_disturb_the_carry_of_another() {
                 .meddle(Box::pin(async move { falls_silent(&other, silent).await }));
             let story = format!("{silent} is deleted before operation {at}");
             let ended = lab
-                .work(&carry("b"))
+                .work(&propagation("b"))
                 .await
                 .map_err(|failure: Failure| failure.chain());
             assert!(ended.is_ok(), "{story}: {ended:?}");
@@ -297,12 +297,12 @@ async fn retired() -> Lab {
 #[tokio::test]
 async fn properties_of_a_retired_view_are_cleared_despite_any_disturbance() {
     let lab = retired().await;
-    let mut sweep = Sweep::over(lab.operations_of(&carry("a")).await);
+    let mut sweep = Sweep::over(lab.operations_of(&propagation("a")).await);
     all_say(&lab, None, "undisturbed").await;
     while let Some(case) = sweep.next() {
         let lab = retired().await;
         case.arm(&lab.faults);
-        lab.deliver_until_done(&carry("a")).await;
+        lab.deliver_until_done(&propagation("a")).await;
         sweep.seen(&lab);
         lab.faults.calm();
         lab.do_queued().await;
@@ -312,9 +312,10 @@ async fn properties_of_a_retired_view_are_cleared_despite_any_disturbance() {
     assert!(sweep.runs().0 > 50, "only {} runs", sweep.runs().0);
 }
 
-/// A new view replaces a retired view with the same properties. The carry of the new view may run before or after the carry of the retired one.
+/// A new view replaces a retired view with the same properties. The propagation of the new view may run before or after the propagation of the
+/// retired one.
 #[tokio::test]
-async fn properties_of_a_renamed_view_stay_in_any_order_of_carries() {
+async fn properties_of_a_renamed_view_stay_in_any_order_of_propagations() {
     for name in ["names", "tells"] {
         for last in ["says", name] {
             let before = staffed(declared(CATALOG)).await;
@@ -330,9 +331,9 @@ async fn properties_of_a_renamed_view_stay_in_any_order_of_carries() {
             without_queued(&lab).await;
             let first = if last == name { "says" } else { name };
             for view in [first, last] {
-                lab.work(&carry_by(view, "a")).await.unwrap();
+                lab.work(&propagation_by(view, "a")).await.unwrap();
             }
-            let story = format!("{last} is carried after {first}");
+            let story = format!("{last} is propagated after {first}");
             all_say(&lab, Some("a"), &story).await;
             for row in lab.rows("Employees").await {
                 assert_eq!(
@@ -354,7 +355,10 @@ async fn a_range_whose_table_is_gone_has_nothing_to_clear_once_its_view_is_gone(
         .delete_table(&table("Employees"))
         .await
         .unwrap();
-    assert!(matches!(lab.work(&carry("a")).await, Ok(Outcome::Done(_))));
+    assert!(matches!(
+        lab.work(&propagation("a")).await,
+        Ok(Outcome::Done(_))
+    ));
     let lab = staffed(declared(CATALOG)).await;
     speaks(&lab, "a").await;
     lab.account
@@ -362,7 +366,7 @@ async fn a_range_whose_table_is_gone_has_nothing_to_clear_once_its_view_is_gone(
         .delete_table(&table("Employees"))
         .await
         .unwrap();
-    assert!(lab.deliver(&carry("a"), 1).await.unwrap().is_err());
+    assert!(lab.deliver(&propagation("a"), 1).await.unwrap().is_err());
 }
 
 /// The catalog does not mention the range's table once the view is removed.
@@ -383,7 +387,7 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     // Without this check, a forged message could start a walk over any table.
     let strange = before
         .under(next.clone())
-        .work(&carry("a"))
+        .work(&propagation("a"))
         .await
         .unwrap_err();
     assert!(
@@ -393,7 +397,10 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     );
     next.generations.names = before.engine.catalog().names();
     let lab = before.under(next);
-    assert!(matches!(lab.work(&carry("a")).await, Ok(Outcome::Done(_))));
+    assert!(matches!(
+        lab.work(&propagation("a")).await,
+        Ok(Outcome::Done(_))
+    ));
     for row in lab.rows("Employees").await {
         let expected =
             Entity::new(row.entity.key.clone()).with("Email", row.entity.key.rk.as_str());
@@ -404,7 +411,8 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     }
 }
 
-/// The person changes before every write of the carry. Only a carry clears the properties of a retired view, so a later delivery has to do that.
+/// The person changes before every write of the propagation. Only a propagation clears the properties of a retired view, so a later delivery has to
+/// do that.
 #[tokio::test]
 async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
     let lab = retired().await;
@@ -412,7 +420,7 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
         lab.delete_row("Employees", "Sales", rk).await;
         lab.work(&sync("Employees", rk)).await.unwrap();
     }
-    // The carry writes the last person with the page, and then in five rounds.
+    // The propagation writes the last person with the page, and then in five rounds.
     for round in 1..=5 {
         lab.faults.arm(1 + 2 * round, Disturbance::Meddle);
         let client = lab.clone();
@@ -427,21 +435,21 @@ async fn a_person_who_changes_all_the_time_is_cleared_by_a_later_delivery() {
                 .unwrap();
         }));
     }
-    let ended = lab.deliver(&carry("a"), 1).await.unwrap();
+    let ended = lab.deliver(&propagation("a"), 1).await.unwrap();
     assert!(
         ended.is_err_and(|failure| matches!(failure.class, FailureClass::Transient { .. })),
         "the message must be delivered again"
     );
     lab.faults.calm();
-    lab.deliver_until_done(&carry("a")).await.unwrap();
+    lab.deliver_until_done(&propagation("a")).await.unwrap();
     lab.do_queued().await;
     lab.finish().await;
     all_say(&lab, None, "the later delivery").await;
 }
 
-/// An entity with corrupt property marks cannot be cleared. The carry clears all other entities and then fails.
+/// An entity with corrupt property marks cannot be cleared. The propagation clears all other entities and then fails.
 #[tokio::test]
-async fn a_row_that_cannot_be_cleared_fails_the_carry_after_all_others() {
+async fn a_row_that_cannot_be_cleared_fails_the_propagation_after_all_others() {
     let lab = retired().await;
     let nonsense = TableOperation::Merge(
         Entity::new(key("e2")).with("ek_owner_says", "?"),
@@ -452,7 +460,7 @@ async fn a_row_that_cannot_be_cleared_fails_the_carry_after_all_others() {
         .apply(&table("Employees"), &nonsense)
         .await
         .unwrap();
-    let failure = lab.work(&carry("a")).await.unwrap_err();
+    let failure = lab.work(&propagation("a")).await.unwrap_err();
     assert!(
         failure.class == FailureClass::Permanent && failure.chain().contains("1 entities of"),
         "{}",
@@ -464,7 +472,7 @@ async fn a_row_that_cannot_be_cleared_fails_the_carry_after_all_others() {
     }
 }
 
-/// Two departments exchange their ranges, and a carry of one department runs in between.
+/// Two departments exchange their ranges, and a propagation of one department runs in between.
 #[tokio::test]
 async fn departments_that_exchange_their_ranges_do_not_disturb_each_other() {
     let of = |rk: &str, prefix: &str| Entity::new(key(rk)).with("Name", rk).with("Prefix", prefix);
@@ -485,7 +493,7 @@ async fn departments_that_exchange_their_ranges_do_not_disturb_each_other() {
     };
     let to = |from: &str, before: &str| {
         job(
-            &json!({"op": "carry", "view": "says", "one": {"pk": "Sales", "rk": "a"}, "table": "Employees", "pk": "Sales", "from": from, "before": before}),
+            &json!({"op": "propagate", "view": "says", "owner": {"pk": "Sales", "rk": "a"}, "table": "Employees", "pk": "Sales", "from": from, "before": before}),
         )
     };
     let mut at = 0;
@@ -505,7 +513,7 @@ async fn departments_that_exchange_their_ranges_do_not_disturb_each_other() {
         let met = lab.faults.counted() >= at;
         assert!(
             ended.is_ok() || !met,
-            "the other carry before operation {at}: {ended:?}"
+            "the other propagation before operation {at}: {ended:?}"
         );
         lab.faults.calm();
         if !met {
@@ -518,7 +526,7 @@ async fn departments_that_exchange_their_ranges_do_not_disturb_each_other() {
             assert_eq!(
                 person.text("Department"),
                 Some(said),
-                "the other carry before operation {at}: {rk}"
+                "the other propagation before operation {at}: {rk}"
             );
         }
     }
@@ -539,21 +547,21 @@ async fn one_is_full() -> Lab {
 
 #[tokio::test]
 async fn a_person_whose_row_is_full_holds_up_no_other_and_is_named_by_a_job_of_its_own() {
-    let mut sweep = Sweep::at_once(one_is_full().await.operations_of(&carry("a")).await);
+    let mut sweep = Sweep::at_once(one_is_full().await.operations_of(&propagation("a")).await);
     while let Some(case) = sweep.next() {
         let story = case.to_string();
         let lab = one_is_full().await;
         case.arm(&lab.faults);
-        lab.deliver_until_done(&carry("a"))
+        lab.deliver_until_done(&propagation("a"))
             .await
-            .unwrap_or_else(|| panic!("{story}: the carry is given up"));
+            .unwrap_or_else(|| panic!("{story}: the propagation is given up"));
         sweep.seen(&lab);
         lab.faults.calm();
         for (rk, said) in [("e1", Some("a")), ("e2", None), ("e3", Some("a"))] {
             let person = lab.read("Employees", "Sales", rk).await.unwrap().entity;
             assert_eq!(person.text("Department"), said, "{story}: {rk}");
         }
-        let queued = lab.sim.messages(&lab.delivery().carry_queue);
+        let queued = lab.sim.messages(&lab.delivery().propagation_queue);
         let queued: Vec<Job> = queued
             .iter()
             .flat_map(|message| jobs_of(&message.text))

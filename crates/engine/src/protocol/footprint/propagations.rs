@@ -1,22 +1,23 @@
-//! Carries. A range overlay sets properties on every entity of a key range. A carry is the job that writes an overlay
-//! to the entities of its range. A footprint marks each range whose carry may not have reached all of its entities.
+//! Propagations. A range overlay sets properties on every entity of a key range. A `propagate` job writes the overlay
+//! to the entities of its range. The owner's footprint has a mark for each range with entities that the job may not
+//! have written yet.
 //!
 //! ```text
-//!   pass over the entity:  announce, with a mark for each range ──▶ write its claim ──▶ queue a carry with the mark ──▶ close
-//!   carry:                 visit every entity of the range ──▶ remove the mark from the footprint
+//!   pass over the owner:  announce, with a mark for each range ─▶ write the overlay ─▶ queue a job with the mark ─▶ close
+//!   the job:              write every entity of the range ─▶ remove the mark from the footprint
 //! ```
 //!
-//! The overlays of an entity are in step when no range is marked. A pass that changes the overlay of a range gives the
-//! range a new mark, so an older carry no longer finds its own mark and removes nothing. A mark stays if its carry has
-//! skipped entities or is in the poison queue. A thorough sync queues such a carry again.
+//! The range overlays of an owner are in step when no range is marked. A pass that changes the overlay of a range gives
+//! the range a new mark. An older job then does not find its own mark, and removes nothing. A mark stays if its job has
+//! skipped entities or is in the poison queue. A thorough sync queues such a job again.
 //!
-//! The mark is announced before its carry is queued. A carry that is done before the pass has closed therefore finds
-//! the announcement open, and waits for the close. If no close comes, the carry removes its mark nevertheless, which
-//! changes the footprint's ETag. That pass, or the next pass, then needs another round, in which it finds the claim
-//! announced, writes the claim again, and queues a carry with another mark.
+//! The mark is announced before its job is queued. If the job is done before the pass has closed, the job finds the
+//! announcement open, and waits for the close. If the pass does not close in time, the job removes its mark
+//! nevertheless, which changes the footprint's ETag. The pass, or the next one, then needs another round. In this round
+//! the overlay is still announced, so it is written again, and a job with another mark is queued.
 //!
-//! The footprint of a deleted entity (its tombstone) stays as long as it has marks. The carry that removes the last
-//! mark queues a recheck, which removes the tombstone.
+//! The footprint of a deleted owner (its tombstone) stays as long as it has marks. The job that removes the last mark
+//! queues a recheck, which removes the tombstone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,9 +33,9 @@ use crate::protocol::footprint::store;
 use crate::protocol::queueing::{self, RecheckRequest};
 use crate::protocol::scope::Scope;
 use crate::protocol::unanswered::UnansweredWrites;
-use evenkeel_model::carry::{Carry, CarryMark};
-use evenkeel_model::claim::{self, Claim, Reach};
 use evenkeel_model::job::Primary;
+use evenkeel_model::propagation::{Propagation, PropagationMark};
+use evenkeel_model::range_overlay::{self, RangeOverlay, TargetRange};
 use evenkeel_model::{ItemAddress, Part, ViewName};
 
 /// Upper limit on the UTF-16 units of the list: half of what a property can hold.
@@ -47,46 +48,46 @@ const MAX_CLOSE_WAITS: u32 = 6;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OverlayRange {
     pub(crate) view: ViewName,
-    pub(crate) reach: Reach,
+    pub(crate) range: TargetRange,
 }
 
-/// The ranges that still need a carry, each with the mark of that carry. A footprint stores them as a JSON array. The
-/// format version of the footprint covers this array.
+/// The ranges with an unfinished `propagate` job, each with the mark of this job. A footprint stores them as a JSON
+/// array. The format version of the footprint covers this array.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Carries(Vec<MarkedRange>);
+pub struct Propagations(Vec<MarkedRange>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MarkedRange {
     view: ViewName,
-    range: Reach,
+    range: TargetRange,
     mark: String,
 }
 
 impl MarkedRange {
-    fn is(&self, OverlayRange { view, reach }: &OverlayRange) -> bool {
-        self.view == *view && self.range == *reach
+    fn has_range(&self, OverlayRange { view, range }: &OverlayRange) -> bool {
+        self.view == *view && self.range == *range
     }
 }
 
-impl Carries {
+impl Propagations {
     pub(crate) fn mark(&mut self, range: OverlayRange, mark: String) {
-        self.0.retain(|marked| !marked.is(&range));
-        let OverlayRange { view, reach: range } = range;
+        self.0.retain(|marked| !marked.has_range(&range));
+        let OverlayRange { view, range } = range;
         self.0.push(MarkedRange { view, range, mark });
     }
 
-    pub(crate) fn of(&self, range: &OverlayRange) -> Option<&str> {
+    pub(crate) fn mark_of(&self, range: &OverlayRange) -> Option<&str> {
         self.0
             .iter()
-            .find(|marked| marked.is(range))
+            .find(|marked| marked.has_range(range))
             .map(|marked| marked.mark.as_str())
     }
 
     pub(crate) fn ranges(&self) -> impl Iterator<Item = OverlayRange> {
         self.0.iter().map(|marked| OverlayRange {
             view: marked.view.clone(),
-            reach: marked.range.clone(),
+            range: marked.range.clone(),
         })
     }
 
@@ -94,10 +95,11 @@ impl Carries {
         self.0.len()
     }
 
-    fn end(&mut self, carry: &Carry, mark: &CarryMark) -> bool {
+    fn unmark(&mut self, propagation: &Propagation, mark: &PropagationMark) -> bool {
         let marked = self.0.len();
         self.0.retain(|marked| {
-            (&marked.view, &marked.range, &marked.mark) != (&carry.view, &carry.reach, &mark.mark)
+            (&marked.view, &marked.range, &marked.mark)
+                != (&propagation.view, &propagation.range, &mark.mark)
         });
         self.0.len() < marked
     }
@@ -111,7 +113,7 @@ impl Carries {
     }
 
     pub(crate) fn text(&self) -> String {
-        // Strings always serialise.
+        // Serialising fails only for maps whose keys are not strings.
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
@@ -120,38 +122,41 @@ impl Carries {
     }
 }
 
-pub(crate) fn claim_of(address: &ItemAddress) -> Option<Claim> {
+/// The range overlay that the item stores; `None` if the item is not a readable range overlay.
+pub(crate) fn overlay_of(address: &ItemAddress) -> Option<RangeOverlay> {
     let Some(Part::Member(member)) = &address.part else {
         return None;
     };
-    let is_claim = address
+    let is_overlay = address
         .site
         .row()
-        .is_some_and(|(table, _)| *table == claim::table());
-    is_claim.then(|| Claim::of(member).ok()).flatten()
+        .is_some_and(|(table, _)| *table == range_overlay::table());
+    is_overlay
+        .then(|| RangeOverlay::from_member(member).ok())
+        .flatten()
 }
 
 pub(crate) fn overlay_range(address: &ItemAddress) -> Option<OverlayRange> {
-    claim_of(address).map(|claim| OverlayRange {
+    overlay_of(address).map(|overlay| OverlayRange {
         view: address.view.clone(),
-        reach: claim.reach,
+        range: overlay.range,
     })
 }
 
 /// The ranges whose overlays these items change, each with its mark in the footprint. If `is_thorough`, all `marked`
 /// ranges are included.
-pub(crate) fn ranges_to_carry<'a>(
+pub(crate) fn ranges_to_propagate<'a>(
     scope: &Scope<'_>,
     items: impl Iterator<Item = &'a ItemAddress>,
-    marked: &Carries,
+    marked: &Propagations,
     is_thorough: bool,
-) -> Vec<(OverlayRange, Option<CarryMark>)> {
+) -> Vec<(OverlayRange, Option<PropagationMark>)> {
     let ranges: BTreeSet<OverlayRange> = items
         .filter_map(overlay_range)
         .chain(marked.ranges().filter(|_| is_thorough))
         .collect();
     let mark = |range: &OverlayRange| {
-        marked.of(range).map(|mark| CarryMark {
+        marked.mark_of(range).map(|mark| PropagationMark {
             table: scope.primary.table.clone(),
             mark: mark.to_owned(),
         })
@@ -167,19 +172,30 @@ pub(crate) fn ranges_to_carry<'a>(
 
 pub(crate) async fn queue(
     scope: &Scope<'_>,
-    OverlayRange { view, reach }: &OverlayRange,
-    mark: Option<&CarryMark>,
+    OverlayRange { view, range }: &OverlayRange,
+    mark: Option<&PropagationMark>,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
-    let message = Carry::message(view, &scope.primary.key, reach, mark).to_string();
-    let what = || format!("queueing a carry of {}", scope.primary);
-    queueing::queue(scope.env, &delivery.carry_queue, &message, delivery, what).await
+    let message = Propagation::message(view, &scope.primary.key, range, mark).to_string();
+    let what = || format!("queueing a propagate job of {}", scope.primary);
+    queueing::queue(
+        scope.env,
+        &delivery.propagation_queue,
+        &message,
+        delivery,
+        what,
+    )
+    .await
 }
 
-/// Removes the mark of a carry that has visited every entity of its range. If this was the last mark, the overlays of
-/// the footprint's entity are in step.
-pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Result<(), Failure> {
-    let Some(mark) = &carry.mark else {
+/// Removes the mark of a job that has written every entity of its range. If this was the last mark, the owner's range
+/// overlays are in step.
+pub(crate) async fn remove_mark(
+    env: &Env,
+    propagation: &Propagation,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    let Some(mark) = &propagation.mark else {
         return Ok(());
     };
     // If the catalog does not declare the table, no reader waits for its footprints.
@@ -188,7 +204,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
     };
     let primary = Primary {
         table: source.table.clone(),
-        key: carry.one.clone(),
+        key: propagation.owner.clone(),
     };
     let scope = Scope::new(env, source, primary, Some(delivery));
     read_secret(env).await;
@@ -197,7 +213,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
         let Some((mut footprint, row)) = scope.read_footprint().await? else {
             return Ok(());
         };
-        if !footprint.carries.end(carry, mark) {
+        if !footprint.propagations.unmark(propagation, mark) {
             return Ok(());
         }
         if footprint.is_changing() && waited < MAX_CLOSE_WAITS {
@@ -210,9 +226,9 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             waited += 1;
             continue;
         }
-        if footprint.settled == Settled::Absent && footprint.carries.is_empty() {
-            // The recheck that was queued with the tombstone does not remove it, because that recheck has found marks,
-            // or will find that the tombstone was written after the recheck was queued.
+        if footprint.settled == Settled::Absent && footprint.propagations.is_empty() {
+            // The recheck that was queued with the tombstone does not remove the tombstone. It has found marks, or will
+            // find that the tombstone was written after the recheck was queued.
             let request = RecheckRequest::of(Vec::new());
             unanswered.rechecks.queue(&scope, &request, None).await?;
         }
@@ -221,7 +237,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
             &mut unanswered,
             &footprint,
             Some(&row.etag),
-            "recording a completed carry in",
+            "removing a propagation mark from",
         )
         .await?
         .is_some()
@@ -232,7 +248,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
     }
     Err(lost_race(
         format!(
-            "recording a completed carry in the footprint of {}",
+            "removing a propagation mark from the footprint of {}",
             scope.primary
         ),
         ROUNDS,
@@ -242,7 +258,7 @@ pub(crate) async fn carried(env: &Env, carry: &Carry, delivery: &Delivery) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_model::carry::CarryCursor;
+    use evenkeel_model::propagation::PropagationCursor;
     use evenkeel_model::{AccountName, EntityKey, Key, TableName};
 
     fn range(view: &str, from: &str, before: Option<&str>) -> OverlayRange {
@@ -250,7 +266,7 @@ mod tests {
         let (account, table) = (AccountName::main(), TableName::new("Employees").unwrap());
         OverlayRange {
             view: ViewName::new(view).unwrap(),
-            reach: Reach {
+            range: TargetRange {
                 account,
                 table,
                 pk: key("Sales"),
@@ -260,72 +276,78 @@ mod tests {
         }
     }
 
-    fn carry(OverlayRange { view, reach }: OverlayRange, mark: &str) -> (Carry, CarryMark) {
-        let mark = CarryMark {
+    fn propagation(
+        OverlayRange { view, range }: OverlayRange,
+        mark: &str,
+    ) -> (Propagation, PropagationMark) {
+        let mark = PropagationMark {
             table: TableName::new("Departments").unwrap(),
             mark: mark.to_owned(),
         };
-        let one = EntityKey::new("Sales", "department").unwrap();
+        let owner = EntityKey::new("Sales", "department").unwrap();
         (
-            Carry {
+            Propagation {
                 view,
-                one,
-                reach,
+                owner,
+                range,
                 mark: Some(mark.clone()),
-                cursor: CarryCursor::default(),
+                cursor: PropagationCursor::default(),
             },
             mark,
         )
     }
 
     #[test]
-    fn only_the_carry_with_the_last_mark_ends_a_range() {
-        let mut carries = Carries::default();
-        carries.mark(range("names", "a", None), "1".to_owned());
-        carries.mark(range("names", "b", Some("c")), "1".to_owned());
-        carries.mark(range("names", "a", None), "2".to_owned());
-        assert_eq!(Carries::read(&carries.text()).unwrap(), carries);
-        let mut end = |range, mark| {
-            let (carry, mark) = carry(range, mark);
-            carries.end(&carry, &mark)
+    fn only_the_propagation_with_the_last_mark_removes_it() {
+        let mut propagations = Propagations::default();
+        propagations.mark(range("names", "a", None), "1".to_owned());
+        propagations.mark(range("names", "b", Some("c")), "1".to_owned());
+        propagations.mark(range("names", "a", None), "2".to_owned());
+        assert_eq!(
+            Propagations::read(&propagations.text()).unwrap(),
+            propagations
+        );
+        let mut unmark = |range, mark| {
+            let (propagation, mark) = propagation(range, mark);
+            propagations.unmark(&propagation, &mark)
         };
-        assert!(!end(range("names", "a", None), "1"), "superseded");
+        assert!(!unmark(range("names", "a", None), "1"), "superseded");
         assert!(
-            !end(range("other", "a", None), "2") && !end(range("names", "a", Some("c")), "2"),
+            !unmark(range("other", "a", None), "2") && !unmark(range("names", "a", Some("c")), "2"),
             "another range"
         );
         assert!(
-            end(range("names", "a", None), "2") && !end(range("names", "a", None), "2"),
+            unmark(range("names", "a", None), "2") && !unmark(range("names", "a", None), "2"),
             "once"
         );
-        assert!(end(range("names", "b", Some("c")), "1") && carries.is_empty());
+        assert!(unmark(range("names", "b", Some("c")), "1") && propagations.is_empty());
     }
 
     #[test]
     fn a_marked_range_is_an_object() {
-        let mut carries = Carries::default();
-        carries.mark(range("names", "", None), "1".to_owned());
-        carries.mark(range("names", "b", Some("c")), "2".to_owned());
+        let mut propagations = Propagations::default();
+        propagations.mark(range("names", "", None), "1".to_owned());
+        propagations.mark(range("names", "b", Some("c")), "2".to_owned());
         let written = r#"[{"view":"names","range":{"account":"main","table":"Employees","pk":"Sales"},"mark":"1"},{"view":"names","range":{"account":"main","table":"Employees","pk":"Sales","from":"b","before":"c"},"mark":"2"}]"#;
-        assert_eq!(carries.text(), written);
-        assert_eq!(Carries::read(written).unwrap(), carries);
-        assert!(Carries::read(&written.replace("\"from\"", "\"after\"")).is_err());
+        assert_eq!(propagations.text(), written);
+        assert_eq!(Propagations::read(written).unwrap(), propagations);
+        assert!(Propagations::read(&written.replace("\"from\"", "\"after\"")).is_err());
     }
 
     #[test]
     fn a_footprint_has_room_for_many_ranges_and_for_some_of_the_longest() {
         let of = |count: usize, key: &str| {
-            let mut carries = Carries::default();
+            let mut propagations = Propagations::default();
             (0..count).for_each(|n| {
-                carries.mark(
+                propagations.mark(
                     range("names", &format!("{n}{key}"), Some(key)),
                     "0".repeat(16),
                 );
             });
-            carries.fit()
+            propagations.fit()
         };
         assert!(of(100, "k") && of(6, &"k".repeat(500)));
         assert!(!of(1_000, "k") && !of(60, &"k".repeat(500)));
-        assert!(Carries::read("[1]").is_err() && Carries::read("").is_err());
+        assert!(Propagations::read("[1]").is_err() && Propagations::read("").is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! Claims: each is a key range and the properties that one entity sets on every entity of that range.
+//! Range overlays: each is a key range and the properties that one entity, the owner, sets on every entity of that range.
 //!
-//! A claim is a member of a list. All claims of a view on one partition are in one row of the table [`CLAIMS`], so an entity of the
-//! partition finds them by one point read. A claim holds its range and all its values, so the claim changes exactly when its range or a
-//! value changes:
+//! A range overlay is a member of a list. All range overlays of a view on one partition are in one row of the table [`RANGE_OVERLAYS`], so
+//! a pass over an entity of the partition finds them by one point read. A member contains the range and all values. It therefore changes
+//! exactly when the range or a value changes:
 //!
 //! ```text
-//! {"v":1, "of":{"pk":…,"rk":…}, "range":{"account":…,"table":…,"pk":…,"from":…,"before":…}, "set":{PROPERTY:VALUE, …}}
+//! {"v":1, "owner":{"pk":…,"rk":…}, "range":{"account":…,"table":…,"pk":…,"from":…,"before":…}, "set":{PROPERTY:VALUE, …}}
 //! ```
 
 use std::collections::BTreeMap;
@@ -21,15 +21,15 @@ use super::{
 };
 use crate::catalog::TableRef;
 
-/// The table of claims, in each account that has targets of range views.
-pub const CLAIMS: &str = "EvenkeelClaims";
-/// RowKey of the row with the claims on a partition.
-const ROW: &str = "claims";
+/// The table of range overlays, in each account that has targets of range views.
+pub const RANGE_OVERLAYS: &str = "EvenkeelRangeOverlays";
+/// RowKey of the row with the range overlays on a partition.
+const ROW: &str = "overlays";
 
 /// Entities of one partition: all of them, or those in a range of row keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reach {
+pub struct TargetRange {
     /// The account of the entities.
     pub account: AccountName,
     /// The table of the entities.
@@ -44,37 +44,37 @@ pub struct Reach {
     pub before: Option<Key>,
 }
 
-/// A claim of one entity on the entities of a range.
+/// The properties that one entity sets on all entities of a range.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Claim {
-    /// The entity, a primary of the view's source.
-    pub one: EntityKey,
+pub struct RangeOverlay {
+    /// The entity that sets the properties, a primary of the view's source.
+    pub owner: EntityKey,
     /// The range.
-    pub reach: Reach,
+    pub range: TargetRange,
     /// The properties to set. At least one.
     pub values: BTreeMap<String, EdmValue>,
 }
 
-/// Format version of a stored claim.
+/// Format version of a stored range overlay.
 const VERSION: u32 = 1;
 
-/// A stored claim. Claims are compared as text, so the fields are always in this order and the properties are sorted.
+/// A stored range overlay. Members of a list are compared as text, so the fields are always in this order and the properties are sorted.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WireClaim {
+struct WireRangeOverlay {
     v: FormatVersion<VERSION>,
-    of: EntityKey,
-    range: Reach,
+    owner: EntityKey,
+    range: TargetRange,
     set: BTreeMap<String, Value>,
 }
 
-/// The name of the table of claims.
+/// The name of the table of range overlays.
 pub fn table() -> TableName {
     #[expect(clippy::expect_used, reason = "a constant that a test checks")]
-    TableName::new(CLAIMS).expect("a valid table name")
+    TableName::new(RANGE_OVERLAYS).expect("a valid table name")
 }
 
-impl Reach {
+impl TargetRange {
     /// Whether an entity of the range's table is in the range.
     pub fn covers(&self, key: &EntityKey) -> bool {
         key.pk == self.pk
@@ -82,16 +82,17 @@ impl Reach {
             && self.before.as_ref().is_none_or(|before| key.rk < *before)
     }
 
-    /// Whether an entity may be in both ranges.
-    pub fn meets(&self, other: &Self) -> bool {
-        let ends = |one: &Self, other: &Self| {
-            one.before
+    /// Whether an entity can be in both ranges.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let ends_after_start_of = |range: &Self, other: &Self| {
+            range
+                .before
                 .as_ref()
                 .is_none_or(|before| other.from < *before)
         };
         (&self.account, &self.table, &self.pk) == (&other.account, &other.table, &other.pk)
-            && ends(self, other)
-            && ends(other, self)
+            && ends_after_start_of(self, other)
+            && ends_after_start_of(other, self)
     }
 
     /// Returns the filter that queries the entities of the range.
@@ -108,8 +109,9 @@ impl Reach {
     }
 }
 
-/// Returns the key of the row with the claims of a view on a partition. A partition key that would be too long is hashed.
-pub fn place(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
+/// Returns the key of the row with a view's range overlays on a partition. If the row's partition key would be too long, it contains a
+/// hash.
+pub fn entity_key(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
     let plain = format!("{view}~{table}~{pk}");
     let key = |pk: String| EntityKey::new(pk, ROW);
     key(plain).unwrap_or_else(|_| {
@@ -122,30 +124,30 @@ pub fn place(view: &ViewName, table: &TableName, pk: &Key) -> EntityKey {
     })
 }
 
-impl Claim {
-    /// Whether the claim applies to an entity. A claim never applies to its own entity, which is in the table `source`.
-    pub fn is_about(&self, key: &EntityKey, source: &TableRef) -> bool {
-        let itself = self.one == *key
-            && self.reach.table == source.table
-            && self.reach.account == source.account;
-        self.reach.covers(key) && !itself
+impl RangeOverlay {
+    /// Whether the range contains the entity and the entity is not the owner itself. The owner is in the table `source`.
+    pub fn applies_to(&self, key: &EntityKey, source: &TableRef) -> bool {
+        let is_owner = self.owner == *key
+            && self.range.table == source.table
+            && self.range.account == source.account;
+        self.range.covers(key) && !is_owner
     }
 
-    /// Returns the list member that stores the claim. Equal claims have equal texts.
+    /// Returns the list member that stores the range overlay. Equal range overlays have equal texts.
     pub fn member(&self) -> Member {
-        let wire = WireClaim {
+        let wire = WireRangeOverlay {
             v: FormatVersion,
-            of: self.one.clone(),
-            range: self.reach.clone(),
+            owner: self.owner.clone(),
+            range: self.range.clone(),
             set: odata::encode_properties(&self.values).into_iter().collect(),
         };
-        // Serialising texts and numbers cannot fail.
+        // Serialising fails only for maps whose keys are not strings.
         Member(vec![serde_json::to_string(&wire).unwrap_or_default()])
     }
 
-    /// Parses the claim in a list member.
-    pub fn of(member: &Member) -> Result<Self, FormatError> {
-        let thing = || format!("the claim {member}");
+    /// Parses the range overlay in a list member.
+    pub fn from_member(member: &Member) -> Result<Self, FormatError> {
+        let thing = || format!("the range overlay {member}");
         let malformed = |problem: String| FormatError::Malformed {
             thing: thing(),
             problem,
@@ -156,18 +158,20 @@ impl Claim {
                 member.0.len()
             )));
         };
-        let WireClaim { of, range, set, .. } = stored::read(text, VERSION, thing)?;
+        let WireRangeOverlay {
+            owner, range, set, ..
+        } = stored::read(text, VERSION, thing)?;
         let values = odata::decode_properties(set.into_iter().collect())
             .map_err(|error| malformed(error.to_string()))?;
         Ok(Self {
-            one: of,
-            reach: range,
+            owner,
+            range,
             values,
         })
     }
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for TargetRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}({:?}", self.table, self.pk.as_str())?;
         match (self.from.as_str(), &self.before) {
@@ -183,8 +187,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn reach(pk: &str, from: &str, before: Option<&str>) -> Reach {
-        Reach {
+    fn range(pk: &str, from: &str, before: Option<&str>) -> TargetRange {
+        TargetRange {
             account: AccountName::main(),
             table: TableName::new("Employees").unwrap(),
             pk: Key::new(pk).unwrap(),
@@ -195,8 +199,8 @@ mod tests {
 
     #[test]
     fn a_range_has_its_first_key_and_not_its_last() {
-        let range = reach("Sales", "b", Some("d"));
-        let covered = |pk: &str, rk: &str| range.covers(&EntityKey::new(pk, rk).unwrap());
+        let part = range("Sales", "b", Some("d"));
+        let covered = |pk: &str, rk: &str| part.covers(&EntityKey::new(pk, rk).unwrap());
         assert_eq!(
             [
                 covered("Sales", "a"),
@@ -208,12 +212,12 @@ mod tests {
             [false, true, true, false, false]
         );
         assert_eq!(
-            range.filter().to_string(),
+            part.filter().to_string(),
             "((PartitionKey eq 'Sales' and RowKey ge 'b') and RowKey lt 'd')"
         );
-        assert!(reach("Sales", "", None).covers(&EntityKey::new("Sales", "").unwrap()));
+        assert!(range("Sales", "", None).covers(&EntityKey::new("Sales", "").unwrap()));
         assert_eq!(
-            reach("Sales", "", None).to_string(),
+            range("Sales", "", None).to_string(),
             "Employees(\"Sales\", every row)"
         );
     }
@@ -221,54 +225,56 @@ mod tests {
     #[test]
     fn ranges_overlap_if_an_entity_may_be_in_both() {
         let (first, second, all) = (
-            reach("Sales", "a", Some("m")),
-            reach("Sales", "m", Some("z")),
-            reach("Sales", "", None),
+            range("Sales", "a", Some("m")),
+            range("Sales", "m", Some("z")),
+            range("Sales", "", None),
         );
-        let meet = |one: &Reach, other: &Reach| {
-            assert_eq!(one.meets(other), other.meets(one));
-            one.meets(other)
+        let overlap = |range: &TargetRange, other: &TargetRange| {
+            assert_eq!(range.overlaps(other), other.overlaps(range));
+            range.overlaps(other)
         };
         assert!(
-            !meet(&first, &second)
-                && meet(&first, &first)
-                && meet(&first, &all)
-                && meet(&second, &all)
+            !overlap(&first, &second)
+                && overlap(&first, &first)
+                && overlap(&first, &all)
+                && overlap(&second, &all)
         );
-        assert!(meet(&first, &reach("Sales", "l", None)) && !meet(&all, &reach("Ops", "", None)));
+        assert!(
+            overlap(&first, &range("Sales", "l", None)) && !overlap(&all, &range("Ops", "", None))
+        );
     }
 
     #[test]
-    fn claims_on_one_partition_share_a_row_for_any_length_of_its_key() {
+    fn overlays_on_one_partition_share_a_row_for_any_length_of_its_key() {
         let (view, employees) = (
             ViewName::new("names").unwrap(),
             TableName::new("Employees").unwrap(),
         );
-        let of = |pk: &str| place(&view, &employees, &Key::new(pk).unwrap());
+        let of = |pk: &str| entity_key(&view, &employees, &Key::new(pk).unwrap());
         assert_eq!(of("Sales").pk.as_str(), "names~Employees~Sales");
         assert_eq!(
             of(&"x".repeat(512)).pk.as_str().len(),
             "names~Employees~".len() + 64
         );
-        assert_eq!(table().as_str(), CLAIMS);
+        assert_eq!(table().as_str(), RANGE_OVERLAYS);
     }
 
     #[test]
-    fn a_claim_is_one_text_with_a_version_and_a_newer_version_is_refused() {
+    fn a_range_overlay_is_one_text_with_a_version_and_a_newer_version_is_refused() {
         let values = [
             ("Floor", EdmValue::Int32(2)),
             ("Budget", EdmValue::Int64(7)),
         ];
-        let mut claim = Claim {
-            one: EntityKey::new("Sales", "department").unwrap(),
-            reach: reach("Sales", "", None),
+        let mut overlay = RangeOverlay {
+            owner: EntityKey::new("Sales", "department").unwrap(),
+            range: range("Sales", "", None),
             values: values.map(|(name, value)| (name.to_owned(), value)).into(),
         };
-        let written = r#"{"v":1,"of":{"pk":"Sales","rk":"department"},"range":{"account":"main","table":"Employees","pk":"Sales"},"set":{"Budget":"7","Budget@odata.type":"Edm.Int64","Floor":2}}"#;
-        assert_eq!(claim.member(), Member(vec![written.to_owned()]));
-        claim.reach = reach("Sales", "a", Some("c"));
+        let written = r#"{"v":1,"owner":{"pk":"Sales","rk":"department"},"range":{"account":"main","table":"Employees","pk":"Sales"},"set":{"Budget":"7","Budget@odata.type":"Edm.Int64","Floor":2}}"#;
+        assert_eq!(overlay.member(), Member(vec![written.to_owned()]));
+        overlay.range = range("Sales", "a", Some("c"));
         assert_eq!(
-            claim.member().0[0],
+            overlay.member().0[0],
             written.replacen(
                 r#""pk":"Sales"},"set""#,
                 r#""pk":"Sales","from":"a","before":"c"},"set""#,
@@ -276,9 +282,9 @@ mod tests {
             )
         );
         let newer = Member(vec![written.replacen(r#""v":1"#, r#""v":2"#, 1)]);
-        let error = Claim::of(&newer).unwrap_err().to_string();
+        let error = RangeOverlay::from_member(&newer).unwrap_err().to_string();
         assert!(
-            error.starts_with("the claim [")
+            error.starts_with("the range overlay [")
                 && error.contains("version 2")
                 && error.contains("Update this program"),
             "{error}"
@@ -286,23 +292,23 @@ mod tests {
         for broken in [
             vec![],
             vec![written.to_owned(), String::new()],
-            vec![written.replace("\"of\"", "\"by\"")],
+            vec![written.replace("\"owner\"", "\"by\"")],
         ] {
-            let error = Claim::of(&Member(broken)).unwrap_err();
+            let error = RangeOverlay::from_member(&Member(broken)).unwrap_err();
             assert!(matches!(error, FormatError::Malformed { .. }), "{error}");
         }
     }
 
     proptest! {
         #[test]
-        fn a_claim_survives_as_a_member(
+        fn a_range_overlay_survives_as_a_member(
             keys in proptest::array::uniform4("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}"), open: bool, number: i64, text in ".{0,12}",
         ) {
             let [pk, rk, from, before] = &keys;
             let before = (!open && !before.is_empty()).then_some(before.as_str());
             let values = BTreeMap::from([("A".to_owned(), EdmValue::Int64(number)), ("B".to_owned(), EdmValue::String(text))]);
-            let claim = Claim { one: EntityKey::new(pk.as_str(), rk.as_str()).unwrap(), reach: reach(pk, from, before), values };
-            prop_assert_eq!(Claim::of(&claim.member()), Ok(claim));
+            let overlay = RangeOverlay { owner: EntityKey::new(pk.as_str(), rk.as_str()).unwrap(), range: range(pk, from, before), values };
+            prop_assert_eq!(RangeOverlay::from_member(&overlay.member()), Ok(overlay));
         }
     }
 }
