@@ -7,7 +7,7 @@ use crate::claim::Claim;
 use crate::job::Primary;
 use crate::{ETag, Entity, EntityKey, Member, Site, ViewName, odata};
 
-/// An entity to which the claims on it are applied.
+/// An entity after the claims on it were applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverlaidEntity {
     /// The entity with its new properties and a new token.
@@ -27,8 +27,8 @@ pub fn claims(site: &Site, members: &[Member]) -> Result<Vec<Claim>, UnreadableD
     members.iter().map(read).collect()
 }
 
-/// Applies the claims of a view with this source to an entity. If several claims cover the entity, the claim of its current owner applies,
-/// or else the claim of the owner with the smallest key.
+/// Applies the claims of a view with this source to an entity. If several claims cover the entity, only one of them applies: the claim of
+/// the primary from which the entity already has its properties, or else the claim of the primary with the smallest key.
 pub fn receive(
     site: &Site,
     entity: &Entity,
