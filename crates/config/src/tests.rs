@@ -2097,7 +2097,7 @@ fn large_values_are_read_and_their_mistakes_found() {
         ),
         (
             archive("kind = \"append_blob\", container = \"former\""),
-            "a log cannot take these",
+            "a log cannot hold large values",
         ),
         (
             "[tables.EvenkeelArchiveA]\n".to_owned(),

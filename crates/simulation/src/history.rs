@@ -531,8 +531,8 @@ impl History {
     }
 }
 
-/// Whether three reads can miss an entity between two ticks. `at` returns whether the entity exists in the first place
-/// and in the second place. The first and the third read are of the first place.
+/// Whether three reads can all miss an entity between two ticks. The reads are of one place, of another place, and of
+/// the first place again. `at` returns for each of the two places whether the entity exists there.
 fn may_be_missed(after: u64, until: u64, at: impl Fn(u64) -> [bool; 2]) -> bool {
     let mut missed = 0;
     for tick in after + 1..=until {

@@ -19,7 +19,7 @@ pub(super) type Address = (String, EntityKey);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ItemPlace {
     Row(String, EntityKey),
-    /// The container, named as by [`located`], and the name of the blob.
+    /// The name of the container, as [`located`] returns it, and the name of the blob.
     Blob(String, String),
     File(String, String),
     Document(String, String),

@@ -65,7 +65,7 @@ pub struct ScaleRequest {
 pub struct HotSpot {
     /// One in this many jobs is for the hot partition.
     pub one_in: usize,
-    /// Number of entities that an application reads per second from the footprints of the hot partition.
+    /// Number of reads per second that an application sends to the footprints of the hot partition.
     pub others: u32,
     /// Whether the application reads another partition of the footprint table instead, for comparison. No job uses that
     /// partition.

@@ -60,8 +60,8 @@ impl Scenario {
     /// without this list. The story with the rarest failures is in both lists.
     const LATER: [Self; 3] = [Self::Discarded, Self::ProbesHang, Self::AsLateAsMayBe];
 
-    /// Whether clients may merge notes in this story, too. In the other stories the syncs that follow a note would
-    /// repair the damage of the faults.
+    /// Whether clients may merge notes in this story. In the other stories they may not, because a sync follows each
+    /// note and would repair the damage of the faults.
     pub(super) const fn has_notes(self) -> bool {
         matches!(
             self,
@@ -404,7 +404,8 @@ fn bursts(seed: u64, storm: Duration) -> Vec<Duration> {
 /// an earlier one.
 const EPISODES: u32 = 8;
 
-/// An employee without other jobs, in a department of its own.
+/// The keys of an employee and of its department. The department has no other employee, and no job outside the story
+/// changes this employee.
 fn newcomer(nth: u32) -> Option<[EntityKey; 2]> {
     let pk = format!("Laboratory {nth}");
     EntityKey::new(pk.as_str(), "1")

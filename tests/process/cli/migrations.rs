@@ -157,7 +157,7 @@ fn a_change_that_empties_a_view_is_recorded_only_where_the_loss_is_accepted() {
         (
             select,
             "when = 'Email < \"2\"'",
-            "items of the 40 Employees: 40 -> 12",
+            "the 40 Employees get 12 items instead of 40",
             "by_email",
         ),
         (
@@ -169,7 +169,7 @@ fn a_change_that_empties_a_view_is_recorded_only_where_the_loss_is_accepted() {
         (
             key,
             "row_key = \"{Emial|lower}\"",
-            &format!("{emial} (items of the 40 Employees: 40 -> 0)"),
+            &format!("{emial} (the 40 Employees get 0 items instead of 40)"),
             "by_email",
         ),
     ];
@@ -193,7 +193,7 @@ fn a_change_that_empties_a_view_is_recorded_only_where_the_loss_is_accepted() {
         &status,
         &[
             "row_key: \"{Email|lower}\" -> \"{Emial|lower}\"",
-            "items of the 40 Employees: 40 -> 0",
+            "the 40 Employees get 0 items instead of 40",
             "did you mean `Email`?",
         ],
     );
@@ -256,5 +256,8 @@ fn what_a_new_view_names_and_nobody_has_is_a_warning() {
             "status",
         ])
         .success();
-    says(&stdout(&retired), &["items of the 12 Employees: 0 -> 12"]);
+    says(
+        &stdout(&retired),
+        &["the 12 Employees get 12 items instead of 0"],
+    );
 }

@@ -135,7 +135,7 @@ fn items_that_cannot_be_spread_are_refused_with_the_reason() {
             format!(
                 "[views.p]\nkind = \"large_entity\"\nsource = \"Employees\"\nproperties = [\"Photo\"]\ncontainer = \"large\"\n{both}"
             ),
-            "views.p.accounts: the pointer in a row names no account, so all values must be in one",
+            "views.p.accounts: the pointer in a row names no account, so all values must be in one account",
         ),
         (
             format!(

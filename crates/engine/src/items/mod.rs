@@ -336,9 +336,9 @@ pub(crate) async fn apply(
         }))
 }
 
-/// Applies writes before drops, so that an item that moves exists at its new location before it leaves the old one.
-/// Operations on parts of the same shared entity are sent together. Sends nothing if an item that the plan expects
-/// unchanged differs.
+/// First looks again at the items that the plan leaves as they are (`stays`), and sends nothing if one of them has
+/// changed. Then applies the writes before the drops, so that an item that moves exists at its new location before it
+/// leaves the old one. Operations on parts of the same shared entity are sent together.
 pub(crate) async fn apply_in_order<'p>(
     by: WriteContext<'_, '_>,
     from: LookContext<'_, '_>,

@@ -1,12 +1,13 @@
-//! Items that are documents of a sink, such as a search index. They are written, dropped and read without conditions.
+//! Items that are documents of a sink, such as a search index. A sink has no conditional writes: the write that arrives
+//! last wins. The footprint is written with conditions, so announcements in the footprint take the place of conditional
+//! writes:
 //!
-//! A sink keeps the write that arrives last, so the footprint takes the place of conditions:
-//!
-//! - Every write is announced in the footprint, updates included. A pass with an older state of the primary than the
-//!   last announcement fails to announce, so it writes nothing.
+//! - Every write is announced, updates included. A pass with an older state of the primary than the last announcement
+//!   fails to announce, so it writes nothing.
 //! - If an old request may still change a document, the document is written or dropped once more when that request can
 //!   no longer arrive (`docs/internals/notes/sinks.md`).
-//! - If a sink stores the version of the announcement, it refuses older writes, and the run reads the document again.
+//! - Some sinks store the version of the announcement with the document. Such a sink refuses a write with an older
+//!   version, and the run reads the document again.
 
 use async_trait::async_trait;
 

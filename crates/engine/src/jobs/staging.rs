@@ -306,8 +306,8 @@ impl<'e> Staging<'e> {
         Ok(Ok(self.values.get_or_insert_default()))
     }
 
-    /// Records the present versions of the staged blobs as read, so that `remove` deletes them. This job has written
-    /// the row, so an earlier attempt has read the blobs.
+    /// Records the present versions of the staged blobs, as if this job had read the blobs. `remove` then deletes these
+    /// versions. The row is already written, so an earlier attempt of the job has read the blobs.
     pub(crate) async fn assume_read(&mut self) -> Result<(), Failure> {
         let put = self.put;
         for staged in put.staged_entity.iter().chain(put.staged_values.values()) {

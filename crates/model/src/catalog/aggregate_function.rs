@@ -146,8 +146,8 @@ pub fn encode_contribution(
     }
 }
 
-/// The value of one property that a member contributes. The first two texts of a member are the
-/// keys of its primary.
+/// The value of one property in a member's contribution. The first two texts of the member are
+/// skipped, because they are the keys of the primary.
 fn parse_contribution(member: &Member, property: &str) -> Option<EdmValue> {
     let text = member
         .0
@@ -188,7 +188,7 @@ fn sum(values: impl Iterator<Item = EdmValue>) -> EdmValue {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a sum with a Double in it is a Double, as precise as those are"
+    reason = "the sum of an integer and a Double is a Double, with its precision"
 )]
 const fn float(number: i64) -> f64 {
     number as f64
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(
             measure("sum(Big)"),
             Some(9_223_372_036_854_775_808.0.into()),
-            "what no Int64 holds is a Double"
+            "a sum that no Int64 can hold is a Double"
         );
         assert_eq!(measure("sum(Nothing)"), Some(0_i64.into()));
         assert_eq!(

@@ -108,7 +108,8 @@ impl Archive {
                 ("to.dir", place, &AccountName::main())
             }
             ArchiveTarget::Log(log) => {
-                let why = ", and a log cannot take these; expected a table, container or folder";
+                let why =
+                    ", and a log cannot hold large values; expected a table, container or folder";
                 clauses.bars("to.kind", &source, Fact::Large, why);
                 let place = format!("{}/{}", log.container, log.path.as_str());
                 ("to.container", place, &log.account)

@@ -24,7 +24,7 @@ pub struct ArchivedValues {
     pub archive: ViewName,
     /// The virtual table of the archived entities, in the account of the archive's source.
     pub table: TableRef,
-    /// The view whose items the values are: the `large_entity` view of the archive's source.
+    /// The `large_entity` view of the archive's source. The values are items of this view.
     pub view: ViewName,
     /// Where the values are stored, next to the documents.
     pub location: ValueLocation,

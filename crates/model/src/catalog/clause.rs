@@ -150,7 +150,7 @@ impl Fact {
     }
 }
 
-/// Rows that a declaration writes, or whose properties it sets.
+/// Rows to which a declaration writes: whole rows, or some properties of rows.
 #[derive(Debug)]
 pub struct WrittenRows<'c> {
     /// The tables of the rows.
@@ -326,15 +326,16 @@ impl<'c> Clauses<'c> {
         }
     }
 
-    /// Bars tables that are spread over accounts from a feature of application entities, because
-    /// only views write to spread tables.
+    /// Adds the clause of a feature that needs tables in one account. The feature is for entities
+    /// of applications, and only views write to tables that are spread over several accounts.
     fn needs_one_account(&mut self, key: &'static str, tables: &Tables) {
         let why = format!("; {key} needs a table in one account");
         self.bars(key, tables, Fact::Spread, why);
     }
 
-    /// Bars encrypted properties, and pointers as inputs of a computation, because encrypted values
-    /// and pointers can only be copied.
+    /// Adds the clauses of a declaration that reads properties of `source`. Such a property must
+    /// not be encrypted. If the declaration computes from the property, the property's values must
+    /// not be pointers either. Encrypted values and pointers can only be copied.
     pub(super) fn reads<'r>(
         &mut self,
         source: &Tables,
@@ -346,7 +347,7 @@ impl<'c> Clauses<'c> {
             self.bars(key, source, Fact::Encrypted(name.clone()), why);
             if read.is_computed {
                 let why = format!(
-                    "; expected another property, one that is copied as it is, or exists({name})"
+                    "; expected another property, an unchanged copy of {name}, or exists({name})"
                 );
                 self.bars(key, source, Fact::Pointer(name), why);
             }
@@ -354,8 +355,8 @@ impl<'c> Clauses<'c> {
     }
 
     /// Adds the clause of a declaration that copies rows with their encrypted values into a table.
-    /// The values stay encrypted for the source's entities, so the target must not declare
-    /// encrypted properties of its own.
+    /// The copied values stay encrypted for the entities of the source, so the target must not
+    /// declare encrypted properties of its own.
     pub(super) fn copies_encrypted(&mut self, key: &'static str, from: &Tables, into: &Tables) {
         let why = format!(
             " and also receives encrypted rows of {from}; expected encrypt in only one of the two"
@@ -418,7 +419,7 @@ impl Catalog {
                 clauses.needs_one_account("hash", &tables);
             }
             if let Some(when) = self.encrypted_when.get(&table) {
-                let why = ", and a value in a blob cannot be encrypted later; expected either that view or when";
+                let why = ", and a value in a blob cannot be encrypted later; expected either the view or when, not both";
                 clauses.bars("when", &tables, Fact::Large, why);
                 for property in when.properties() {
                     let why = ", and views do not encrypt; expected a property that jobs write";

@@ -11,11 +11,15 @@ use crate::job::Primary;
 use crate::{Entity, EntityKey, TableName};
 
 impl Catalog {
-    /// The primary to which the encrypted values of the entity with this key belong, and the table
-    /// of that primary. The primary is the entity itself, or the entity that was archived to this
-    /// key. Values that a view copied to this key are not considered. `None` if neither table
-    /// encrypts. The owner that a row names is ignored, because anyone who can write the row could
-    /// otherwise choose whose values are shown as the row's own.
+    /// Finds the primary to which the encrypted values of an entity belong. Returns the table of
+    /// that primary, and the primary.
+    ///
+    /// If the entity's own table encrypts, the primary is the entity itself. Otherwise it is the
+    /// entity that was archived to this key from a table that encrypts. `None` if there is no such
+    /// table. Values that a view copied to this key are not considered.
+    ///
+    /// The owner that the row names is ignored. Otherwise anyone who can write the row could choose
+    /// a primary, and the values of that primary would be shown as the row's own.
     pub fn encryption_owner(
         &self,
         table: &TableRef,
@@ -58,8 +62,8 @@ impl Catalog {
     }
 
     /// The view and the primary that a row names as its origin, if the view copies to this table.
-    /// Whether the primary really has a copy under the row's key follows only from the primary's
-    /// own row.
+    /// The row may be forged. Only the primary's own row shows whether the primary has a copy at
+    /// this key.
     pub fn claimed_copy(&self, table: &TableRef, row: &Entity) -> Option<(&Arc<View>, Primary)> {
         let Owner { primary, view } = Owner::of(row)?;
         let view = self.view_in(&view, &table.table)?;

@@ -1,5 +1,6 @@
-//! Followers: dated tables that follow the tables of a retention. They are the targets of views of
-//! these tables, and the tables with the footprints of their primaries.
+//! Followers: dated tables that follow the tables of a retention. There are two kinds: the tables
+//! to which views of the retention's tables write, and the tables with the footprints of the
+//! retention's primaries.
 //!
 //! ```text
 //!   LoginAttempts20261120                          a table of [retention.logins]
@@ -76,7 +77,8 @@ impl Catalog {
         }
     }
 
-    /// The views of these dated tables that write to other tables, each with its target.
+    /// The views whose source is `source`, each with its target. Views that write to `source`
+    /// itself are left out.
     fn targets_of<'a>(
         &'a self,
         source: &'a DatedRef,

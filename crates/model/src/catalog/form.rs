@@ -54,8 +54,9 @@ pub struct Documents {
     pub collection: CollectionName,
     /// The fields, by name.
     pub fields: BTreeMap<String, Template>,
-    /// The column types of a database table, which evenkeel creates. They are empty for other
-    /// sinks, where a field that consists of one property keeps the type of that property.
+    /// The column types of a database table; empty for other sinks. Evenkeel creates the table with
+    /// these types. In other sinks, a field that consists of one property keeps the type of that
+    /// property.
     pub types: BTreeMap<String, ColumnType>,
 }
 
@@ -144,8 +145,8 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// Whether several primaries share an item in which each has a member. In the other forms, two
-    /// primaries may conflict over one key.
+    /// Whether several primaries share one item, with a member for each primary. If primaries share
+    /// no items, two of them may conflict over one key.
     pub const fn has_shared_items(&self) -> bool {
         match self {
             Self::Lists { .. } | Self::BlobLists(_) => true,
@@ -179,7 +180,8 @@ impl<'v, P> Form<'v, P> {
     }
 
     /// The properties from which the items are computed, each with the key of the section that
-    /// names it. Copies and large values contain the primary's values unchanged, so they have none.
+    /// names the property. The result is empty for copies and large values, because they contain
+    /// the primary's values unchanged.
     pub fn reads(self) -> Vec<PropertyRead<'v>> {
         match self {
             Self::Copies { .. } | Self::Values(_) => Vec::new(),
@@ -216,8 +218,8 @@ impl<'v, P> Form<'v, P> {
         }
     }
 
-    /// The table with the rows of other owners on which properties are set, and the properties by
-    /// name.
+    /// The table in which the view sets properties on rows of other owners, and the templates of
+    /// these properties by name.
     pub fn set_properties(self) -> Option<(&'v P, &'v BTreeMap<String, Template>)> {
         match self {
             Self::Properties { rows, set } => Some((rows.target, set)),

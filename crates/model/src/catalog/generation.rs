@@ -19,8 +19,8 @@ pub struct Generations {
     /// The views that a migration recorded as removed, each with its last generation and its
     /// source.
     pub retired: BTreeMap<ViewName, (u32, Source)>,
-    /// The dated tables that follow each source, including those that follow it only in an earlier
-    /// record.
+    /// The dated sources of views, each with the dated tables that follow the source now, or
+    /// followed it in an earlier record.
     pub followed: Vec<(DatedRef, BTreeSet<DatedRef>)>,
     /// The names of all recorded catalogs ([`Catalog::names`](super::Catalog::names)).
     pub names: BTreeSet<String>,

@@ -112,8 +112,7 @@ impl Catalog {
         declared.or_else(|| self.generations.retired_table(name))
     }
 
-    /// Finds a table that can be read by name, ignoring case. The table may be spread over several
-    /// accounts.
+    /// Like [`table`](Self::table), but also finds a table that is spread over several accounts.
     pub fn target(&self, name: &TableName) -> Option<TargetRef> {
         self.spread
             .get(name)
@@ -269,8 +268,8 @@ impl Catalog {
             .collect()
     }
 
-    /// Whether a job refers only to an archive or table that this catalog does not have, but that a
-    /// recorded catalog has or had.
+    /// Whether a job refers to an archive or table that this catalog lacks, but that a recorded
+    /// catalog has or had.
     pub fn is_of_other_catalog(&self, subject: JobSubject<'_>, recorded: &Generations) -> bool {
         match subject {
             JobSubject::Archived(name, _)
@@ -279,8 +278,8 @@ impl Catalog {
                 !self.archives.contains_key(name)
                     && recorded.names.contains(&format!("archive:{name}"))
             }
-            // The job of a range also deletes what a retired view set in a table, and this catalog
-            // may not have that table.
+            // This catalog may lack the table, because the job of a range also deletes what a
+            // retired view has set there.
             JobSubject::Range(_) => false,
             named => named.tables().into_iter().any(|name| {
                 let knows = self.table(name).is_some() || self.archived_values.contains_key(name);
@@ -423,8 +422,9 @@ impl Catalog {
         ))
     }
 
-    /// The properties of this table's entities that rules compare, or that archives compute from.
-    /// The values of these properties stay in the rows, like the values that views compute from.
+    /// The properties of this table's entities that rules compare, or from which archives compute.
+    /// The values of these properties are not moved to blobs, because nothing can be computed from
+    /// a pointer.
     pub fn computed_outside_views(&self, table: &TableRef) -> BTreeSet<String> {
         let archives = self
             .archives

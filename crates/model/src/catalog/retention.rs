@@ -59,9 +59,9 @@ impl Retention {
         }
     }
 
-    /// The tables with the footprints of the retention's primaries. There is one for each date, so
-    /// that the footprints are dropped together with their table. `None` if the names of these
-    /// tables would be too long.
+    /// The tables with the footprints of the retention's primaries. Each table of the retention has
+    /// its own table of footprints, so that both are dropped together. `None` if the names of the
+    /// tables of footprints would be too long.
     pub fn footprints(&self) -> Option<DatedRef> {
         let tables = DatedTables::parse(&format!("{FOOTPRINTS}{}", self.tables)).ok()?;
         Some(DatedRef {

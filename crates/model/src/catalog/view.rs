@@ -153,7 +153,8 @@ impl<P: SourcePlace> View<P> {
         clauses.all
     }
 
-    /// The table on whose entities the view sets properties, and the properties by name.
+    /// The table in which the view sets properties on entities, and the templates of these
+    /// properties by name.
     pub fn set_properties(&self) -> Option<(&P::Target, &BTreeMap<String, Template>)> {
         self.form().set_properties()
     }

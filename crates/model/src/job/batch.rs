@@ -648,7 +648,7 @@ mod tests {
         assert_eq!(
             keys(&batch(Value::Object(message))),
             ["(\"p\", \"3\")", "(\"p\", \"1\")"],
-            "those that were not begun first"
+            "the jobs that were not begun come first"
         );
         assert_eq!(listed.rest(3, &[]), None);
     }

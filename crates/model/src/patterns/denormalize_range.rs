@@ -16,8 +16,8 @@ use crate::template::{Escaping, Template};
 use crate::{Key, limits};
 
 /// Characters in the ends of a range must be below this character. The service orders keys by
-/// UTF-16 units, and the embedded store by UTF-8. The two orders agree on every pair of characters
-/// of which at least one is below this character.
+/// UTF-16 units, and the embedded store by UTF-8. If one of two characters is below this character,
+/// both stores sort the two characters alike.
 const FIRST_AMBIGUOUS_CHAR: char = '\u{d7fe}';
 
 pub(super) fn range_overlay(

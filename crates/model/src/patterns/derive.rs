@@ -59,12 +59,14 @@ impl Content {
     /// Whether an existing item at version `etag` need not be written again. `listed` is the
     /// version in the primary's footprint.
     ///
-    /// A row is always written, because the write fences off workers that hold an older state of
-    /// the primary. The content of a member or a large value is fixed by its address, and every
-    /// removal is announced first. Therefore such an item is written only after an announcement, or
-    /// if its version differs from the listed version. The token of properties contains a digest of
-    /// their values, and the version of a sink's document is a hash of its content. Every write of
-    /// properties or of a document with another version is announced first.
+    /// - A row is always written, because the write fences off workers that hold an older state of
+    ///   the primary.
+    /// - The address of a member or a large value determines its content. The removal of such an
+    ///   item is announced first. So if no change is announced and the item is at its listed
+    ///   version, it need not be written.
+    /// - The token of properties contains a digest of the values, and the version of a sink's
+    ///   document is a hash of the content. So other content has another version. A write of
+    ///   another version is announced first.
     pub fn is_unchanged_at(&self, etag: &ETag, listed: Option<&ETag>) -> bool {
         match self {
             Self::Row(_) => false,
@@ -262,7 +264,7 @@ pub enum DeriveError {
     SameRow {
         /// One view.
         first: ViewName,
-        /// The other.
+        /// The other view.
         second: ViewName,
         /// The row.
         address: ItemAddress,
@@ -325,9 +327,10 @@ impl ViewContext<'_> {
         })
     }
 
-    /// Whether the view may derive items from the primary, ignoring the view's condition. Items
-    /// that are computed from `unknown` properties count, unless a known property of their keys is
-    /// missing.
+    /// Whether the view may derive items from the primary, ignoring the view's condition. It may
+    /// not if a property of the items' keys is missing, unless the property is in `unknown`.
+    /// Otherwise it may if an item is computed from an `unknown` property, or if the present values
+    /// give items.
     fn may_have_items(&self, unknown: &BTreeSet<&str>) -> bool {
         let keys = self
             .view
@@ -353,7 +356,8 @@ impl ViewContext<'_> {
         is_computed_from_unknown || !matches!(self.items(), Ok(items) if items.is_empty())
     }
 
-    /// One of the properties in `in_blobs` from whose pointer the view's items would be computed.
+    /// Returns a property in `in_blobs` that is an input of the view's items. The view would
+    /// compute from the property's pointer instead of its value.
     fn computed_from_pointer(&self, in_blobs: &BTreeSet<&str>) -> Option<&str> {
         if in_blobs.is_empty() {
             return None;
@@ -594,8 +598,8 @@ pub fn derive(
     }
 }
 
-/// The properties of an entity that is about to be written from which views, rules and archives
-/// compute. The values of these properties must stay in the row, because nothing can be computed
+/// The properties from which views, rules and archives compute, for an entity that is about to be
+/// written. The values of these properties must stay in the row, because nothing can be computed
 /// from a pointer. A view that derives no item from the entity adds no properties. The result is
 /// empty if no value may be moved to a blob.
 pub fn computed_from(catalog: &Catalog, source: &TableRef, entity: &Entity) -> BTreeSet<String> {
@@ -749,8 +753,8 @@ pub fn derive_archived(
         .collect())
 }
 
-/// Whether two items have the same site and therefore cannot both exist. Only properties of two
-/// views can be on the same entity.
+/// Whether two items have the same site and therefore cannot both exist. There is one exception:
+/// two views can set properties on the same entity.
 fn collides(one: &ItemAddress, other: &ItemAddress) -> bool {
     let both_set = one.part == Some(Part::Properties) && other.part == Some(Part::Properties);
     one.account == other.account && one.site == other.site && !both_set

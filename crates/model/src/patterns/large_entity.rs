@@ -38,7 +38,7 @@ pub(super) fn owned(
         .collect())
 }
 
-/// The properties of an entity whose rows hold pointers instead of values.
+/// The properties that hold pointers instead of values.
 pub(super) fn in_blobs(entity: &Entity) -> BTreeSet<&str> {
     entity
         .user_properties()
@@ -47,7 +47,7 @@ pub(super) fn in_blobs(entity: &Entity) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The properties of an entity whose values are in blobs or may be moved to blobs because they are
+/// The properties with values that are in blobs, or that may be moved to blobs because they are
 /// longer than any pointer.
 pub(super) fn may_move_to_blob(entity: &Entity) -> BTreeSet<&str> {
     let may = |value: &EdmValue| {
@@ -69,14 +69,18 @@ pub(super) fn may_move_to_blob(entity: &Entity) -> BTreeSet<&str> {
 )]
 pub struct ComputedPropertyError(pub String);
 
-/// The properties of an entity whose values are moved to blobs: declared properties whose values
-/// exceed the threshold, properties whose values exceed a limit of the service, and the largest
-/// values of an entity with more than `room` bytes. Evenkeel's own properties stay in the row, and
-/// so do the properties from which views, rules or archives compute (`computed`).
+/// The properties whose values are moved to blobs:
 ///
-/// Values that the writer has not `brought` are moved only if the entity does not fit otherwise.
-/// Such a value exists only in the row, so that a redelivered job could not supply it again after a
-/// pointer has replaced it.
+/// - declared properties with values above the threshold,
+/// - properties with values above a limit of the service,
+/// - the properties with the largest values, if the entity has more than `room` bytes.
+///
+/// Evenkeel's own properties stay in the row, and so do the properties from which views, rules or
+/// archives compute (`computed`).
+///
+/// A value that the writer has not `brought` is moved only if the entity does not fit otherwise.
+/// Such a value exists only in the row. If a pointer has replaced it, a redelivered job cannot
+/// supply the value again.
 ///
 /// # Errors
 ///
@@ -164,7 +168,8 @@ pub const fn content_type(value: &EdmValue) -> &'static str {
 
 fn breaks_a_limit(value: &EdmValue) -> bool {
     match value {
-        // A UTF-16 unit takes at least one byte of UTF-8, so a short text is not counted.
+        // A UTF-16 unit takes at least one byte of UTF-8. If the number of bytes is within the
+        // limit, so is the number of units.
         EdmValue::String(text) => {
             text.len() > limits::STRING_UTF16_UNITS
                 && text.encode_utf16().count() > limits::STRING_UTF16_UNITS
@@ -223,7 +228,7 @@ mod tests {
         assert_eq!(
             outgoing(&small.clone().with("Photo", "x"), 10_000),
             Ok(Vec::new()),
-            "it does not fit, which its limits tell"
+            "the entity does not fit, and the check of its limits reports that"
         );
         assert_eq!(
             outgoing(&small.with("Tags", "x".repeat(32_769)), ROOM),

@@ -2,8 +2,9 @@
 //!
 //! Footprints, rechecks and rows name items, and each of these may be forged. Some items name their
 //! owner (`ek_source`, `ek_view`), but a file, a document of a sink and a member of a list do not.
-//! Therefore an address is first compared with the items that the view derives from the primary:
-//! the table, container, folder or index, and the name or key in this location.
+//! Therefore the address is checked first (table, container, folder or index, and name or key): the
+//! view must be able to derive an item with this address from the primary, in its present or an
+//! earlier definition.
 
 use crate::catalog::{
     ArchivedValues, BlobLists, Catalog, DenormalizeRange, Documents, Form, Members, TableRef,

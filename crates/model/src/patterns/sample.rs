@@ -1,9 +1,11 @@
-//! Evaluates a view on a sample of its table's primaries: which properties of the view no primary
-//! has, and how many items the view derives, compared with its recorded definition.
+//! Evaluates a view on a sample of its table's primaries. The result shows the properties of the
+//! view that no primary has. It also shows how many items the view and its recorded definition
+//! derive.
 //!
-//! The configuration alone does not reveal a misspelt property, because the view is valid but has
-//! no items. The result is shown to people when a view is added. A changed view is recorded only if
-//! its sample shows no loss, because existing items would be dropped.
+//! The configuration alone does not reveal a misspelt property, because a view with such a property
+//! is valid. The view merely has no items. When a view is added, the result is shown to people. A
+//! changed view is recorded only if its sample shows no loss, because items that the view no longer
+//! derives are dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -131,17 +133,20 @@ impl ViewSample {
         format!("{all}{} {}", with_thousands(self.primaries), self.source)
     }
 
-    /// The numbers of items before and now as text. `None` if there is no number from before or no
-    /// primary.
+    /// The numbers of items before and now as text. `None` if there is no former view to compare
+    /// with, or if there are no primaries.
     pub fn numbers(&self) -> Option<String> {
         let before = self.items_before.filter(|_| self.primaries > 0)?;
         let failed = if self.failed > 0 {
-            format!("; {} could not be derived", with_thousands(self.failed))
+            format!(
+                "; the items of {} could not be derived",
+                with_thousands(self.failed)
+            )
         } else {
             String::new()
         };
         Some(format!(
-            "items of {}: {} -> {}{failed}",
+            "{0} get {2} items instead of {1}{failed}",
             self.sample(),
             with_thousands(before),
             with_thousands(self.items)
@@ -437,7 +442,7 @@ mod tests {
         );
         assert_eq!(
             fell.to_string(),
-            "view by_status: items of 999 Orders: 999 -> 333"
+            "view by_status: 999 Orders get 333 items instead of 999"
         );
         assert!(!sample(Some(&all), Some(&done), &primaries).loss);
         assert!(!sample(Some(&done), Some(&all), &primaries).loss);
@@ -460,7 +465,7 @@ mod tests {
         );
         assert!(
             !changed.loss && changed.is_suspect(),
-            "it was as sparse before: {changed}"
+            "the property was missing before, too: {changed}"
         );
         let empty = index("{Remark}", "");
         assert!(
@@ -478,7 +483,10 @@ mod tests {
         let retired = sample(Some(&index("{Status}", "")), None, &primaries(1200));
         assert_eq!(
             (retired.loss, retired.numbers().unwrap()),
-            (false, "items of 1,200 Orders: 1,200 -> 0".to_owned())
+            (
+                false,
+                "1,200 Orders get 0 items instead of 1,200".to_owned()
+            )
         );
     }
 }

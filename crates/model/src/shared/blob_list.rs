@@ -148,7 +148,7 @@ impl BlobList {
     }
 
     fn members(&self) -> impl Iterator<Item = (Member, ETag)> {
-        // `parse` has checked all lines.
+        // This skips no line, because `parse` has checked all lines.
         self.lines
             .split_inclusive(|byte| *byte == b'\n')
             .filter_map(|line| read(line).ok())

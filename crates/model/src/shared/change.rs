@@ -120,8 +120,8 @@ fn find_properties(
     }))
 }
 
-/// Whether the count or a figure in the row of a view's list does not match the members of the list. Another program has then overwritten
-/// the row, although every member has its token.
+/// Whether the count or an aggregate value in a view's list does not match the members of the list. If so, another program has overwritten
+/// the row, although the tokens of the members are unchanged.
 pub fn is_outdated_list(
     catalog: &Catalog,
     site: &Site,
@@ -645,7 +645,7 @@ mod tests {
             assert_eq!(
                 measure(&entity, "Headcount"),
                 Some(1_i64.into()),
-                "also where the view is gone"
+                "also if the view is gone"
             );
             assert_eq!(
                 (measure(&entity, "Payroll"), measure(&entity, "Least")),

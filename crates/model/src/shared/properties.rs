@@ -120,7 +120,8 @@ impl OwnedProperties {
         );
     }
 
-    /// Removes the properties, except those that another view has set too, because a property may pass from one view to another.
+    /// Removes the properties. A property stays if another view has set it too, because it may have passed from this view to the other
+    /// view.
     pub(super) fn remove(
         &self,
         site: &Site,
@@ -169,8 +170,9 @@ fn known_owners(entity: &Entity) -> Result<(), FormatError> {
     }
 }
 
-/// Removes the properties that views have set from an entity that is being relocated, and returns the primaries whose syncs set the
-/// properties again. (Properties of range overlays need no sync, because range overlays are read at the new place.)
+/// Prepares an entity that is being relocated: removes the properties that views have set, and returns the primaries of these properties.
+/// Syncs of the primaries set the properties again at the new location. Properties of range overlays need no sync, because range overlays are read at the
+/// new location.
 pub fn without_view_properties(entity: Entity) -> Result<(Entity, BTreeSet<Primary>), FormatError> {
     known_owners(&entity)?;
     Ok(split(entity))

@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(
             seen.see(copy("2"), 5, &[true]),
             Ok(()),
-            "the same row as a copy of another primary"
+            "the row at the same key, now a copy of another primary"
         );
         assert_eq!(
             (

@@ -216,8 +216,8 @@ impl<'e> Reconciler<'e> {
         self.pass.begin_round().await
     }
 
-    /// One round of the run's own pass, with the passes over other primaries for which the round waits. Each open pass
-    /// waits for the pass above it.
+    /// One round of the run's own pass, with the passes over other primaries for which the round waits. The open passes
+    /// form a stack: a child stands above its parent, and the parent waits for the child.
     async fn round(
         &mut self,
         seen: &Observation,
@@ -265,7 +265,7 @@ impl<'e> Reconciler<'e> {
                             });
                             continue;
                         }
-                        // The pass below either goes on without this child, or fails with the same failure.
+                        // The parent either goes on without this child, or fails with the same failure.
                         Err(failure) => match stage.child_ended(item, Err(failure)) {
                             Ok(()) => continue,
                             failed => failed,
@@ -359,8 +359,8 @@ impl<'e> Nested<'e, '_> {
     }
 }
 
-/// Ends the top pass. The pass below goes on, or fails as well, and so on down the stack. An error ends the run, and
-/// every announcement stays open.
+/// Ends the top pass. Its parent goes on, or fails as well, and so on down the stack. An error ends the run, and every
+/// announcement stays open.
 fn hand_down<'r>(
     mut ended: Result<(), Failure>,
     above: &mut Vec<Nested<'_, 'r>>,

@@ -78,7 +78,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> 
         view.error("row_key", "targets = \"range\" covers many rows; expected row_key_prefix, row_key_from and row_key_before, or no row key for the whole partition");
     }
     if view.has("on_conflict") && view.one_of("on_conflict", &[("reject", ())]).is_none() {
-        view.error("on_conflict", "where ranges overlap, the first primary keeps the entity; expected \"reject\" or no such key");
+        view.error("on_conflict", "if ranges overlap, the first primary keeps the entity; expected \"reject\" or no on_conflict");
     }
     let target = view.target_in_one_account(
         "table",

@@ -54,7 +54,7 @@ pub(super) fn read<S: ViewSection>(view: &S) -> Option<DeclaredKind<S::Target>> 
         "blob names contain the keys of their primaries, so there are no conflicts",
     );
     let account =
-        view.account("the pointer in a row names no account, so all values must be in one");
+        view.account("the pointer in a row names no account, so all values must be in one account");
     let container = view.required(
         "container",
         "the container of the blobs, such as \"employee-large\"",

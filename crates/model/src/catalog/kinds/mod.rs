@@ -1,10 +1,10 @@
 //! The kinds of views: one file per kind, and one line in the list of `kinds!`.
 //!
 //! A kind declares its settings, how to read them from a section ([`ViewSection`]), the form of its
-//! items ([`Form`]), and its part of the recorded definition. The rest of the program depends on
-//! the form, which determines where and how items are stored, and never on the kind. The clauses of
-//! a view (what the view writes, owns and does not support) follow from the form too, and `config`
-//! compares them with the clauses of all other declarations.
+//! items ([`Form`]), and its part of the recorded definition. The form determines where and how
+//! items are stored. The rest of the program depends on the form alone, never on the kind. The
+//! clauses of a view (what the view writes, owns and does not support) follow from the form too,
+//! and `config` compares them with the clauses of all other declarations.
 
 mod section;
 
@@ -134,7 +134,7 @@ kinds! {
     sql_table::SqlTable,
     /// Events to a receiver.
     webhook::WebhookEvents,
-    /// Copies whose partition key and row key are exchanged: a sample, in test builds only.
+    /// Copies with partition key and row key exchanged: a sample, in test builds only.
     #[cfg(feature = "samples")]
     sample_exchanged::ExchangedKeys<P>,
 }

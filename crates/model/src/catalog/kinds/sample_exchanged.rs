@@ -1,5 +1,5 @@
-//! `kind = "sample_exchanged"`: a copy of each primary whose partition key and row key are
-//! exchanged. This is a sample of a kind, in test builds only.
+//! `kind = "sample_exchanged"`: a copy of each primary, with partition key and row key exchanged.
+//! This is a sample of a kind, in test builds only.
 
 use super::Kind;
 use super::section::{DeclaredKind, ViewSection};

@@ -117,9 +117,9 @@ pub trait ViewSection {
     fn account(&self, why: &str) -> Result<Option<AccountName>, AlreadyReported>;
     /// The key `account` or `accounts`.
     fn accounts(&self) -> Result<Option<AccountSet>, AlreadyReported>;
-    /// The key `sink`. Returns the name of the declared sink, and the settings that `of` returns
-    /// for the sink. `wanted` describes the expected kind of sink and its declaration in the
-    /// message. The settings are `None` if a mistake in the sink was already reported.
+    /// The key `sink`. Returns the name of the sink, and what `of` returns for the kind of the
+    /// sink. Both texts of `wanted` are for messages: the expected kind of sink, and how to declare
+    /// such a sink. The second result is `None` if a mistake in the sink was already reported.
     fn sink<R>(
         &self,
         wanted: (&str, &str),
@@ -186,7 +186,7 @@ pub trait ViewSection {
         {
             self.error(
                 "row_key",
-                "both keys must use the same list: expected the property and each filter of partition_key",
+                "both keys must use the same list: expected the property of partition_key, with the same filter each",
             );
             return None;
         }

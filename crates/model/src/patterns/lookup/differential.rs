@@ -194,7 +194,8 @@ impl TestTerm {
     }
 }
 
-/// A row's value, the text of the value in keys, and the moment that the value is or spells.
+/// A row's value, the text of this value in keys, and a moment: the value itself, or the moment
+/// that a string spells.
 struct RowValue {
     value: EdmValue,
     text: String,
@@ -215,7 +216,7 @@ impl RowValue {
         }
     }
 
-    /// The moment, if the value's text in keys is the text of this moment in keys.
+    /// The moment, if keys contain it with the same text as the row's value.
     fn in_keys(&self) -> Option<EdmDateTime> {
         self.moment
             .filter(|moment| written(&(*moment).into()) == self.text)
@@ -223,8 +224,8 @@ impl RowValue {
 }
 
 /// Whether a row belongs to a lookup by a field that is ordered as text. `make` applies the field's
-/// filters to a text. `rest` is the part of the key after the field, which is part of the compared
-/// text.
+/// filters to a text. `rest` is the part of the key after the field. The comparison includes this
+/// part.
 fn by_text(
     row: &RowValue,
     requested: &TestTerm,
@@ -481,7 +482,7 @@ fn a_lookup_matches_a_comparison_of_values_or_is_refused() {
             ("p", format!("a_{field}_{{RowKey}}")),
             (field.as_str(), "x".to_owned()),
         ];
-        // Partition keys behave like row keys.
+        // Partition keys behave like row keys, so two of the filters are enough for partition keys.
         let shapes = if matches!(filters, "" | "sortable") {
             3
         } else {
@@ -498,7 +499,8 @@ fn a_lookup_matches_a_comparison_of_values_or_is_refused() {
                     .collect();
                 match plan(&keyed.view, &[parsed]) {
                     Err(error) => {
-                        // `pad` may refuse a quoted text.
+                        // Every row must be found by a term with `=`. A quoted text is an
+                        // exception, because `pad` may refuse it.
                         let is_missed = requested.op == TermOp::Equal
                             && !term.ends_with('"')
                             && expected.contains(&Some(true));

@@ -98,7 +98,8 @@ struct PlannedLookup<'a> {
 }
 
 struct KnownKey<'a> {
-    /// The known starts of the key. There is one for each possible bucket if a bucket is unknown.
+    /// The known starts of the key: one start, or one for each possible bucket if a bucket is
+    /// unknown.
     heads: Vec<String>,
     /// The known start of the key without the unknown buckets.
     bare: String,
@@ -377,8 +378,8 @@ impl<'a> PlannedLookup<'a> {
                 missing.push(field.property().to_owned());
             }
         }
-        // If the terms have a range that the first missing field does not support, this reason
-        // explains the error better.
+        // The first missing field may not support a range that the terms contain. That problem is
+        // then reported instead of the missing properties.
         if let Some(field) = partition.stopped {
             let terms: Vec<&Term> = self
                 .terms
@@ -477,8 +478,7 @@ impl<'a> PlannedLookup<'a> {
         let before = narrower(of_term, prefix.end(), |term, prefix| {
             sorts_before_everywhere(prefix, term)
         });
-        // A range that is empty in the order of one store may contain rows in the order of another
-        // store.
+        // The terms contradict each other only if the range is empty in the order of every store.
         if let (Some(from), Some(before)) = (&from, &before)
             && (from == before || sorts_before_everywhere(before, from))
         {

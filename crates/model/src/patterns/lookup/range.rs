@@ -64,7 +64,8 @@ impl KeyField<'_> {
                     bounds.from = Some(self.text_bound(term, &mut bounds.moments)?);
                 }
                 (TermOp::AtLeast, Order::Number) => bounds.from = Some(self.first_text(term)?),
-                // When clocks are set back, a later moment may have a text that sorts earlier.
+                // When clocks are set back, a later moment may have an earlier text. The range
+                // begins with the earliest text.
                 (TermOp::AtLeast, Order::Parts(date)) => {
                     bounds.from = self.texts(date.firsts(moment(term)?))?.into_iter().min();
                 }
@@ -83,7 +84,7 @@ impl KeyField<'_> {
                         .and_then(|last| behind(&last));
                 }
                 // A later moment has a smaller text, so "at least T" means at most the text of T.
-                // The text of the first moment is the last one, so no bound is needed there.
+                // If T is the first moment, its text is the last one, and no bound is needed.
                 (TermOp::AtLeast, Order::Reversed) => {
                     bounds.before = behind_ticks(&self.text(&moment(term)?.into())?);
                 }
@@ -228,7 +229,7 @@ fn as_text(term: &Term) -> Term {
 
 fn another_spelling(term: &Term, in_keys: &str) -> String {
     format!(
-        "the keys contain {in_keys} for this value; give that, or write {} to compare texts",
+        "the keys contain {in_keys} for this value; use that value, or write {} to compare texts",
         as_text(term)
     )
 }
@@ -282,7 +283,7 @@ fn order(field: &Field) -> Result<Order<'_>, String> {
 pub struct UnorderedKeyPart {
     /// The property.
     pub property: String,
-    /// Why.
+    /// The reason why the part does not support range lookups.
     pub problem: String,
 }
 

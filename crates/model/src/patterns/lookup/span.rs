@@ -80,7 +80,7 @@ pub struct KeyRange {
 pub(super) struct KeyCheck {
     /// The prefix of the key.
     pub(super) prefix: Prefix,
-    /// The byte position in the key at which the text begins that is compared with `moments`.
+    /// The byte position in the key at which the text for the comparison with `moments` begins.
     pub(super) at: usize,
     pub(super) moments: Vec<MomentBound>,
     /// The text of the key before the position `at`, without the buckets in that text.
@@ -167,9 +167,9 @@ impl KeyRange {
 /// The nearest possible key that sorts after every key with this prefix. `None` if there is none.
 ///
 /// The last character is replaced by the next character that is legal in keys. From U+D800 on, the
-/// orders of the service (UTF-16) and the embedded store (UTF-8) differ. If the last character is
-/// in that part, an earlier character is replaced instead, and the range then includes some keys
-/// without the prefix.
+/// orders of the service (UTF-16) and the embedded store (UTF-8) differ, so the new character is
+/// below U+D800. If there is no such character, an earlier character is replaced instead, and the
+/// range then includes some keys without the prefix.
 pub(in crate::patterns) fn behind(prefix: &str) -> Option<String> {
     const LAST_COMMON: char = '\u{d7fe}';
     let mut chars: Vec<char> = prefix.chars().collect();

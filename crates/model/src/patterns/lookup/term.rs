@@ -131,7 +131,8 @@ impl FromStr for Term {
         if !is_key(property) && !valid_property_name(property) {
             return error("it does not begin with a property name");
         }
-        // The operators "<=" and ">" are mistakes. Their signs are not part of a value.
+        // `<=` and `>` are mistakes. Without this check, `N<=5` would be read as `N<` with the
+        // value `=5`.
         if rest.starts_with("<=") || (rest.starts_with('>') && !rest.starts_with(">=")) {
             return error("ranges are half-open");
         }

@@ -396,7 +396,7 @@ fn errors_name_missing_and_unusable_terms() {
             "p",
             "{Id}",
             &["Id>={0F8FAD5B-D9CB-469F-A165-70867728950E}"],
-            "the keys contain 0f8fad5b-d9cb-469f-a165-70867728950e for this value; give that, or write Id>=\"{0F8F",
+            "the keys contain 0f8fad5b-d9cb-469f-a165-70867728950e for this value; use that value, or write Id>=\"{0F8F",
         ),
         (
             "p",
