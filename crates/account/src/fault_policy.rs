@@ -37,7 +37,7 @@ pub enum FaultDecision {
     Execute,
     /// Not executed; fails with this class.
     Fail(ErrorClass),
-    /// Not executed; fails with this class because of one row, which in a transaction is the one at this index.
+    /// Not executed; fails with this class because of one row. In a transaction, it is the row at this index.
     RefuseRow(ErrorClass, Option<usize>),
     /// Executed, but the answer is lost.
     LoseAnswer,

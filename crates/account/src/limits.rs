@@ -12,7 +12,7 @@ use super::fault_policy::OperationInfo;
 use evenkeel_model::{BlobName, ContainerName, Key, QueueName, TableName};
 use evenkeel_storage::{Resource, Rng};
 
-/// A full bucket has the tokens of this time.
+/// Size of a bucket, as the time in which it fills.
 const BURST: Duration = Duration::from_millis(250);
 /// Maximum latency as a multiple of the median.
 const SLOWEST: f64 = 40.0;
@@ -20,7 +20,7 @@ const SLOWEST: f64 = 40.0;
 /// Rates per second and latencies of a simulated account.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ServiceLimits {
-    /// Entities of one partition. A transaction has the weight of its operations, a query that of the rows it scans.
+    /// Entities of one partition. Each operation of a transaction counts, and each row that a query scans.
     pub partition: f64,
     /// Messages of one queue that are put, received, updated or deleted.
     pub queue: f64,
@@ -28,8 +28,8 @@ pub struct ServiceLimits {
     pub blob: f64,
     /// Requests to the account.
     pub account: f64,
-    /// Time after which the partitions of a new table share twice the rate. They begin on one server with the rate of one partition.
-    /// Without it, each partition has its own server from the beginning.
+    /// Time in which the rate of a new table doubles. All partitions of a table share this rate, which begins with that of one
+    /// partition (one server). If `None`, each partition has its own server from the beginning.
     pub spreads: Option<Duration>,
     /// Median latency.
     pub median: Duration,
@@ -76,7 +76,7 @@ impl ScannedRows {
     }
 }
 
-/// The weight of a request that is known only after its execution.
+/// The weight of a request, if it is known only after the request was executed.
 #[derive(Debug)]
 pub(super) enum Weight {
     ScannedRows(ScannedRows),
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// The number of requests that are executed in ten seconds, of 100,000.
+    /// Sends 100,000 requests in ten seconds. Returns how many are executed.
     fn executed(
         limiter: &mut Limiter,
         what: &Resource,

@@ -80,7 +80,7 @@ struct StoredMessage {
     inserted: Timestamp,
     expires: Option<Timestamp>,
     visible: Timestamp,
-    /// Whether a caller received it and it is therefore hidden.
+    /// Whether a caller has received it. (A message that was put with a delay is hidden, too.)
     received: bool,
 }
 

@@ -356,7 +356,7 @@ impl SimWorld {
         self.inner.lock().clocks = ClockOffsets { queues, tables };
     }
 
-    /// Sets rate limits and latencies. They do not apply to operations for which the fault policy decides anything but `Execute`.
+    /// Sets rate limits and latencies. They apply only to operations for which the fault policy decides `Execute`.
     pub fn limit(&self, limits: ServiceLimits, rng: Arc<dyn Rng>) {
         self.inner.lock().limiter = Some(Limiter::new(limits, rng));
     }

@@ -9,8 +9,8 @@ use crate::http::{Authentication, HttpAnswer};
 use crate::settings::AzureAccount;
 use evenkeel_storage::{AccountFacts, Service};
 
-/// Sends one request to the blob service. Returns `None` if it fails. An identity is not used, because its roles do not
-/// include this operation.
+/// Sends one request to the blob service. Returns `None` if the request fails. It also returns `None` for an identity, without
+/// a request, because the roles of an identity do not include this operation.
 pub async fn account_facts(account: &AzureAccount, now: Timestamp) -> Option<AccountFacts> {
     let secrets = Authentication::Secrets(account.keyring()?, Service::Blob);
     let exchange = account.exchange(secrets).ok()?;

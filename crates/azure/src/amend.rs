@@ -7,7 +7,7 @@ use azure_core::error::ErrorKind;
 use azure_core::headers::{CONTENT_LENGTH, HeaderName};
 use azure_core::{Body, Context, Policy, PolicyResult, Request};
 
-/// Changes to one request. The library's context transports them.
+/// Changes to one request. The context of the library's call passes them to [`Amend`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct Amendment {
     headers: Vec<(&'static str, String)>,
@@ -36,7 +36,7 @@ impl Amendment {
         self
     }
 
-    /// Rewrites the body, after earlier rewrites.
+    /// Rewrites the body. Rewrites run in the order in which they were added.
     #[must_use]
     pub(super) fn body(mut self, rewrite: fn(&str) -> String) -> Self {
         self.body.push(rewrite);

@@ -1,8 +1,8 @@
 //! Converts bodies to ASCII, for emulators.
 //!
-//! Azurite decodes the pieces of a request body separately. A multi-byte character that spans two pieces is destroyed
-//! without an error, in any body larger than a piece (64 KiB on loopback, a network packet elsewhere). An ASCII body has no
-//! such character. Azure does not have this defect and gets UTF-8, which is shorter.
+//! Azurite decodes each piece of a request body separately. A piece has 64 KiB on loopback; elsewhere it is a network packet. A
+//! multi-byte character that spans two pieces is destroyed without an error. An ASCII body has no such character. Azure does
+//! not have this defect and gets UTF-8, which is shorter.
 
 use std::fmt::Write as _;
 

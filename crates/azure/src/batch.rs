@@ -66,8 +66,8 @@ pub(super) enum BatchOutcome {
     Unreadable,
 }
 
-/// Requests that inserts do not return the entity, as the client library does outside transactions. A request line starts a
-/// line, where JSON has a brace.
+/// Adds a header to each insert, so that the service does not return the entity. Outside transactions, the client library adds
+/// this header itself. A line of the JSON bodies begins with a brace, so it cannot look like a request line.
 pub(super) fn without_content(body: &str) -> String {
     let mut amended = String::with_capacity(body.len() + 64);
     for line in body.split_inclusive('\n') {

@@ -82,8 +82,8 @@ impl AzureBlobs {
                     return self.caller.etag(COPY, what, &answer);
                 }
                 CopyStatus::Failed => {
-                    // The failed copy left an empty blob, which must not be taken for the copy and would block the next
-                    // one.
+                    // The failed copy left an empty blob. It must not be taken for a complete copy, and it would block the next
+                    // one, so it is deleted.
                     let etag = self.caller.etag(COPY, &what, &answer)?;
                     let emptied = self
                         .blob(to)

@@ -42,8 +42,7 @@ const PUT_BLOCK_LIST: CallKind = CallKind::write("Put Block List", Absent::Conta
 const SET_METADATA: CallKind = CallKind::write("Set Blob Metadata", Absent::Item);
 const LIST: CallKind = CallKind::read("List Blobs", Absent::Container);
 
-/// Size of a range read. It must be above 4 MiB, because the library requests checksums up to that size and services reject them
-/// for larger ranges. It is small enough to arrive within a request timeout on a slow connection.
+/// Size of a range read: small enough to arrive within a request timeout on a slow connection.
 const CHUNK_BYTES: u64 = 8 << 20;
 /// Maximum size of a blob written by one Put Blob (Azure, "Put Blob": 5,000 MiB).
 const PUT_BYTES: usize = 5_000 << 20;
@@ -56,7 +55,7 @@ pub(super) struct AzureBlobs {
 pub(super) type Address<'a> = (&'a ContainerName, &'a BlobName);
 
 enum Chunk {
-    /// Its bytes, and the properties of the whole blob.
+    /// The bytes of the range, and the properties of the whole blob.
     Bytes(Bytes, BlobProperties),
     PastTheEnd,
     Changed,
@@ -122,7 +121,8 @@ impl AzureBlobs {
         }
     }
 
-    /// Reads from `start` to `end` or the end of the blob: the version `etag` if given, otherwise the current one.
+    /// Reads one range, from `start` to `end` or the end of the blob, of at most [`CHUNK_BYTES`]. Reads the version `etag` if
+    /// given, otherwise the current one.
     async fn chunk(
         &self,
         blob: Address<'_>,

@@ -90,7 +90,8 @@ impl Caller {
         refusal: Refusal,
     ) -> StoreError {
         let class = classify::refused(operation, &refusal);
-        // The service's message about a wrong signature quotes the signature and the signed text. A 409 means a disabled resource.
+        // The service's message about wrong credentials may quote the signature and the signed text, so it is not shown. A 409
+        // of this class is about a disabled resource, and its message is shown.
         let credentials = class == ErrorClass::Unauthorised && refusal.status != 409;
         let service_message = refusal
             .message

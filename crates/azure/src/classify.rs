@@ -53,7 +53,8 @@ impl CallKind {
         }
     }
 
-    /// The same operation as part of another one, whose name is reported.
+    /// Makes this operation a step of `whole`. Failures are classified as those of this operation, and reported under the name
+    /// of `whole`.
     pub(super) const fn within(self, whole: Self) -> Self {
         Self {
             name: whole.name,
@@ -88,7 +89,7 @@ pub(super) fn refused(operation: CallKind, refusal: &Refusal) -> ErrorClass {
         .unwrap_or_else(|| by_status(operation, refusal))
 }
 
-/// Classifies codes that are more specific than their status, or occur with several.
+/// Classifies error codes that are more specific than their status, or that the service sends with several statuses.
 fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorClass> {
     Some(match code {
         "ServerBusy" => ErrorClass::Throttled {
@@ -159,7 +160,7 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
         | "QueueAlreadyExists"
         | "ContainerAlreadyExists"
         | "BlobAlreadyExists" => ErrorClass::Conflict,
-        // InvalidBlockList: a commit discards the uncommitted blocks of other writers.
+        // InvalidBlockList shows that another writer has changed the blob: its commit discarded our uncommitted blocks.
         "UpdateConditionNotSatisfied"
         | "ConditionNotMet"
         | "TargetConditionNotMet"

@@ -1,4 +1,5 @@
-//! User delegation keys: the blob service issues them to an identity for at most a week, and they sign in its name.
+//! User delegation keys. The blob service issues such a key to an identity, for at most a week. A signature with this key
+//! counts as a signature of the identity.
 //!
 //! Source: "Get User Delegation Key", "Create a user delegation SAS", Azure Storage REST API.
 
@@ -22,10 +23,12 @@ use evenkeel_storage::{Resource, Service, StoreError};
 const GET: CallKind = CallKind::read("Get User Delegation Key", Absent::Container);
 /// The validity starts this long ago, because the service's clock may be behind this machine's.
 const EARLIER: SignedDuration = SignedDuration::from_mins(15);
-/// Maximum validity. The service counts from its own time, so a key for seven days is refused if this clock is ahead.
+/// Maximum time from start to expiry. The service refuses an expiry more than seven days after its own present time. The start
+/// is 15 minutes ago, so the expiry is accepted even if this machine's clock is 15 minutes ahead.
 const LONGEST: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// A key and its description. Each part is signed and contained in the signature. `Debug` omits the key.
+/// A key and its description. A shared access signature contains each part of the description and signs it. `Debug` omits the
+/// key.
 #[derive(Debug, Clone)]
 pub(crate) struct DelegationKey {
     /// Object, tenant, start, expiry, service and version.

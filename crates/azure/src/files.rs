@@ -3,18 +3,19 @@
 //! A file is replaced as a whole: the content is written under a temporary name and flushed to disk, the file is renamed, and
 //! the folder is flushed. A reader sees the old or the new file, and an acknowledged write survives a power failure.
 //!
-//! Conditions are checked under a kernel lock, which is released when the process ends for any reason. There are 64 lock
-//! files in `<folder>/.evenkeel`; the lower-case file name selects one. The file system must propagate locks between hosts,
-//! as NFS 4, SMB and Azure Files do. A temporary file belongs to the lock, and its name is unique to the write, because a
-//! share may execute a rename long after its client gave up. The next holder of the lock removes the temporary file, so that
-//! such a rename finds nothing. At most 64 of them remain after crashes.
+//! Conditions are checked under a kernel lock, which is released when the process ends for any reason. There are 64 lock files
+//! in `<folder>/.evenkeel`. The lower-case name of a file selects one of them. The file system must propagate locks between
+//! hosts, as NFS 4, SMB and Azure Files do. A share may execute a rename long after its client gave up. So the name of a
+//! temporary file is unique to the write and begins with the number of the lock, and the next holder of the lock removes the
+//! file. A late rename then finds nothing. At most 64 temporary files remain after crashes.
 //!
-//! A file that may be too large for memory is identified by its mark: inode, time and length. It is written in pieces under
-//! one lock and never changed afterwards. A new mark means a modification time two seconds later.
+//! A file that may be too large for memory is written in pieces under one lock, and its content never changes afterwards. It is
+//! identified by its mark: inode, modification time and length. To give a file a new mark, its modification time is set two
+//! seconds later.
 //!
 //! File systems block, so the work runs on threads. It continues if its caller is dropped: a write that has begun completes
-//! under its lock and condition. Writes of this process wait for each other's locks without occupying a thread, because the
-//! lock holder may need the last thread.
+//! under its lock and condition. If a write waits for the lock of another write in this process, it does not occupy a thread,
+//! because the lock holder may need the last one.
 
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -195,7 +196,8 @@ impl FileStore for SharedFiles {
                 .parent()
                 .filter(|parent| *parent != Path::new(&place.dir))
             {
-                // This fails harmlessly if the folder is not empty. A concurrent writer in it tries again.
+                // If the folder is not empty, this fails harmlessly. If it is empty, but a concurrent writer is about to use
+                // it, that writer gets a transient error and tries again.
                 drop(fs::remove_dir(parent));
             }
             Ok(true)
@@ -204,7 +206,8 @@ impl FileStore for SharedFiles {
     }
 }
 
-/// Distance of a new mark: the coarsest resolution of modification times in any file system.
+/// Difference between the modification times of an old and a new mark: the coarsest resolution of modification times in any
+/// file system.
 const RENEWED: Duration = Duration::from_secs(2);
 
 /// Opens an existing file and returns its mark and length.
@@ -364,8 +367,8 @@ fn meaning(error: &io::Error) -> (ErrorClass, &'static str) {
     ))
 }
 
-/// Class and message if the error proves that the file system has not made a change. Any other error may follow an executed
-/// call: its answer was lost, or it was repeated after a reconnect.
+/// Class and message of an error that proves that the file system has made no change. After any other error, the change may
+/// have been made: the answer was lost, or the client repeated an executed call after a reconnect.
 fn refusal(error: &io::Error) -> Option<(ErrorClass, &'static str)> {
     Some(match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -439,7 +442,8 @@ fn admits(condition: &BlobCondition, there: Option<&ETag>) -> Result<(), Fault> 
     }
 }
 
-/// A lock number, held within this process so that at most one of its writes waits on a thread for another process.
+/// The number of a lock, and the right to wait for this lock. Only one write of this process has this right at a time. The
+/// other writes wait for it without a thread, so at most one thread waits for the lock of another process.
 type LockSlot = (u8, OwnedMutexGuard<()>);
 
 /// Slots by shared folder, so that a folder that hangs does not block others.
@@ -456,7 +460,8 @@ async fn slot_of(place: &FilePlace) -> LockSlot {
     (number, slot.lock_owned().await)
 }
 
-/// A lock on all files whose names select it. Dropping it releases it, to other processes first.
+/// A held kernel lock. It covers all files whose names select its number. When it is dropped, the kernel lock is released
+/// before the slot, so that other processes get it first.
 struct Lock {
     _held: fs::File,
     temporary: PathBuf,
@@ -830,7 +835,7 @@ mod tests {
             "{}"
         );
         let left = fs::read_dir(&own).unwrap().count();
-        assert_eq!(left, usize::from(LOCKS), "those of 63 locks, and the lock");
+        assert_eq!(left, usize::from(LOCKS), "63 temporary files and a lock");
     }
 
     /// A client gives up while its share is unavailable, as a soft mount does, and the share executes the request later.
@@ -842,7 +847,7 @@ mod tests {
         given_up.write(b"{}").unwrap();
         let temporary = given_up.temporary.clone();
         drop(given_up);
-        // The next write, of another file with this lock, is incomplete.
+        // The next holder of the lock is in the middle of its write.
         let next = Lock::take(&place, slot_of(&place).await).unwrap();
         next.write(b"half a docu").unwrap();
         let late = fs::rename(temporary, folder.path().join("a.json"));

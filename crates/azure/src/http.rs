@@ -17,7 +17,7 @@ use evenkeel_storage::{ErrorClass, Service};
 /// about 10 MiB. Blobs are read in smaller ranges.
 const ANSWER_BYTES: usize = 64 << 20;
 
-/// Upload rate by which a request with a body gets more time. Any useful connection is faster than 1 MiB/s.
+/// The timeout of a request grows by a second for this many bytes of its body. Any useful connection is faster than 1 MiB/s.
 const UPLOAD_BYTES_PER_SECOND: usize = 1 << 20;
 
 /// Maximum number of idle connections per host: as many as a busy worker has requests in flight.
@@ -142,7 +142,8 @@ pub struct Exchange {
     client: reqwest::Client,
     timeout: Duration,
     authentication: Authentication,
-    /// Maximum size that is read of a failed answer, while nothing is read of a successful one. `None` reads whole answers.
+    /// Maximum number of bytes that are read of a failed answer. If set, nothing is read of a successful answer. `None` reads
+    /// every answer completely.
     beginning: Option<usize>,
 }
 

@@ -25,10 +25,10 @@
 //! mounted folders; [`vault`], key-encryption keys, and `key_vault`, Azure Key Vault. Sinks use [`http`], [`identity`] and
 //! [`keyring`], too.
 //!
-//! Invariants: nothing is sent twice (retries belong to a layer), except a request whose token or secret the service rejected (401,
-//! 403). A request over a limit is not sent. No write is unconditional unless the operation of the port is. No secret or
-//! signature appears in an error, a `Debug` text or a log line of this crate. The libraries log more at DEBUG, so a program that
-//! sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
+//! Invariants: nothing is sent twice (retries belong to a layer), except a request whose token or secret the service rejected
+//! (401, 403). A request over a limit is not sent. A write is sent unconditionally only if the port's operation is
+//! unconditional. No secret or signature appears in an error, a `Debug` text or a log line of this crate. The libraries log
+//! more at DEBUG, so a program that sets up logging must hold [`CHATTY_LOG_TARGETS`] at INFO.
 //!
 //! The crate depends on `storage` and `model` only.
 

@@ -39,7 +39,7 @@ pub(super) struct AzureQueues {
     caller: Caller,
     service: QueueServiceClient,
     wire: Encoding,
-    /// Queues whose messages are received one by one, and the number of messages left.
+    /// Queues whose messages are received one by one for now, each with the number of messages for which this goes on.
     singly: Mutex<HashMap<QueueName, u32>>,
 }
 
@@ -65,8 +65,8 @@ impl AzureQueues {
         }
     }
 
-    /// Identifies a leased message. An invalid id is rejected here: an empty one, or one of dots, would disappear from the URL
-    /// and leave that of Clear Messages.
+    /// Identifies a leased message. Rejects an invalid id: an empty id, or one of dots, would disappear from the URL, and the
+    /// rest is the URL of Clear Messages.
     fn lease(
         &self,
         operation: CallKind,

@@ -14,7 +14,7 @@ use crate::settings::{AzureAccount, Credential};
 use evenkeel_model::settings::{Identity, IssuedSas, SasGrant, SasRows, SasTarget};
 use evenkeel_storage::StoreError;
 
-/// The version of the signature, which is that of the client library.
+/// The version of the signatures. The client library uses the same version of the services.
 pub(crate) const VERSION: &str = "2022-11-02";
 
 #[derive(Debug, thiserror::Error)]
@@ -161,8 +161,9 @@ struct UnsignedSas<'a> {
 }
 
 impl UnsignedSas<'_> {
-    /// The text that is signed. Empty lines stand for absent parts: start, policy (with a user delegation key: that key, two other
-    /// identities and a correlation id), address, and for blobs snapshot, encryption scope and five headers.
+    /// The text that is signed. Empty lines stand for parts that are not used: the start, the policy, the address, and for
+    /// blobs the snapshot, the encryption scope and five headers. A user delegation key takes the place of the policy, together
+    /// with empty lines for two other identities and a correlation id.
     fn text(&self) -> String {
         let Self {
             account,

@@ -11,7 +11,8 @@ const MASK: &str = "(secret)";
 
 /// Hides the secrets of an account and every shared access signature.
 pub(super) struct Scrubber {
-    /// Tokens are recognised by their prefix below. The secrets of an identity never reach a storage service.
+    /// `None` for an identity. Its secrets never reach a storage service, and its tokens are recognised by the word before
+    /// them.
     keyring: Option<Arc<Keyring>>,
 }
 

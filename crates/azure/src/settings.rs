@@ -360,7 +360,7 @@ impl ServiceEndpoints {
         })
     }
 
-    /// The first service on another machine that uses plain http.
+    /// The first service that uses plain http and is on another machine.
     fn unencrypted(&self) -> Option<Service> {
         let Self { table, queue, blob } = self;
         let endpoints = [

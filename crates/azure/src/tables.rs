@@ -43,8 +43,8 @@ const fn write_of(operation: &TableOperation) -> CallKind {
     CallKind::write(operation.name(), absent)
 }
 
-/// Minimal metadata includes the types that JSON lacks, and ETags. The full metadata that the library requests also includes
-/// URLs and is twice as long. Writes request JSON for their errors.
+/// Headers that request JSON with minimal metadata: with ETags, and with the types that JSON lacks. The library would request
+/// full metadata, which also includes URLs and is twice as long. Writes use these headers, too, so that their errors are JSON.
 fn json() -> Amendment {
     Amendment::default()
         .header("accept", "application/json;odata=minimalmetadata")
@@ -168,8 +168,8 @@ impl AzureTables {
         transaction.context(context).await.map(drop)
     }
 
-    /// Parses the answer. A truncated answer may be complete next time, but a lone surrogate in a value fails however often it is
-    /// read.
+    /// Parses the answer. A truncated answer may be complete the next time. Invalid JSON (a lone surrogate in a value) is a
+    /// permanent error, because the next answer would be the same.
     fn json(
         &self,
         operation: CallKind,
@@ -441,7 +441,8 @@ impl TableStore for AzureTables {
         let call = self.table(table).delete().context(json().context());
         match self.caller.try_run(call.into_future()).await {
             Ok(_) => Ok(true),
-            // While a table is being deleted, every request treats it as missing, except the creation of a table with its name.
+            // A table that is being deleted counts as missing in every request, except in the creation of a table with the same
+            // name.
             Err(CallFailure::Refusal(refusal)) if refusal.is("TableBeingDeleted") => Ok(false),
             Err(failure) => {
                 match self

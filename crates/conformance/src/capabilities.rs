@@ -24,7 +24,8 @@ pub struct Capabilities {
     pub string_utf16_units: usize,
     /// Maximum length of a binary value in bytes.
     pub binary_bytes: usize,
-    /// Maximum size of an entity in bytes, both with two bytes for each UTF-16 unit of a string and as JSON.
+    /// Maximum size of an entity in bytes. It applies to its size as JSON and to its size with two bytes for each UTF-16 unit
+    /// of a string.
     pub entity_bytes: usize,
     /// Whether a negative zero keeps its sign. If not, no rule tests the sign.
     pub sign_of_zero: bool,
@@ -63,8 +64,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Azure Storage by its documentation, or by its emulator if that is silent: Azurite loses the sign of zero, compares dates to
-    /// milliseconds, and gives the messages of one get equal receipts.
+    /// Azure Storage as documented. If the documentation does not define a capability, that of the emulator is used: Azurite
+    /// loses the sign of zero, compares dates to milliseconds, and gives the messages of one get equal receipts.
     pub const fn azure() -> Self {
         Self {
             properties: limits::PROPERTIES,

@@ -76,8 +76,8 @@ pub struct World {
 }
 
 impl World {
-    /// Creates a world. `advance_time` waits if the store has its own clock, or else moves the clock that the store was given. `keep`
-    /// lives as long as the world (a folder, a server process).
+    /// Creates a world. If the store has its own clock, `advance_time` waits. Otherwise it moves the clock that the store was
+    /// given. `keep` lives as long as the world (a folder, a server process).
     pub fn new(
         account: Account,
         advance_time: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,

@@ -579,7 +579,7 @@ pub async fn dates_are_filtered(world: &World) {
     .map(date);
     let [low, middle, high] = far;
     three_values(world, &table, "Far", low, middle, high).await;
-    // Units of 100 nanoseconds after 14:59:59. The middle is between two milliseconds.
+    // Three times, as units of 100 nanoseconds after 14:59:59. The middle one is between two milliseconds.
     let step = world.capabilities.date_comparison.as_nanos() / 100;
     let near = [10_005_000 - step, 10_005_000, 10_005_000 + step].map(|units| {
         let second = ["14:59:59", "15:00:00"][usize::from(units >= 10_000_000)];

@@ -931,7 +931,7 @@ pub async fn concurrent_reads_each_find_their_own_row(world: &World) {
             .write(&table, Insert(entity("p", rk).with("Name", rk.as_str())))
             .await;
     }
-    // Rows between the requested ones, so that a range over those has others, too.
+    // Rows between the requested rows, so that a range over the requested rows contains others, too.
     for n in 0..60 {
         world
             .write(&table, Insert(entity("p", &format!("c{n:02}"))))

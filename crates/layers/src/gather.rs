@@ -6,11 +6,11 @@
 //! document stay in order. If the outcome of a request is unknown, it is unknown for every write in it.
 //!
 //! Some sinks take each write in its own request. Their writes are not combined: each collection has a fixed number of
-//! concurrent requests, and a write waits only for a free one. Writes of one document are then unordered, and their
-//! versions decide.
+//! concurrent requests, and a write waits only for a free one. Writes of one document may then overtake each other, and the
+//! sink or its receiver must compare their versions.
 //!
-//! A write is not sent if its deadline has passed (it waited for a retry or behind other requests, and a newer one may
-//! have been written) or if its caller was dropped.
+//! A write is not sent if its caller was dropped or its deadline has passed. The deadline may pass while the write waits for a
+//! retry or behind other requests. Then another run may already have sent a newer write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

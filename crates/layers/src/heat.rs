@@ -42,7 +42,7 @@ pub struct HotScope {
     pub throttled: u64,
 }
 
-/// Passes keys through that are hashes already.
+/// A hasher that returns each key unchanged, because the keys are hashes already.
 #[derive(Debug, Default)]
 pub(super) struct PrehashedHasher(u64);
 

@@ -6,11 +6,11 @@
 //!
 //! The entrance exists if the account is paced. It is the part of `pace` that needs to know the job of each request.
 //!
-//! Observation is innermost and counts the requests that are sent. A combined request is one request about many entities of
-//! one partition for pace and circuit, too. Retry is outermost, so that the operation of each caller decides whether it may
-//! be repeated, and repetitions are combined anew (`docs/internals/notes/grouping-and-pacing.md`). A request that pace or
-//! circuit withholds fails at once, and retry treats that like an answer of the service: it waits for a short hold, and a
-//! long hold ends the request and returns the job to its queue.
+//! Observation is innermost and counts the requests that are sent. Pace and circuit also see a combined request as one request,
+//! about many entities of one partition. Retry is outermost, so that the operation of each caller decides whether it may be
+//! repeated, and repetitions are combined anew (`docs/internals/notes/grouping-and-pacing.md`). A request that pace or circuit
+//! withholds fails at once, and retry treats that like an answer of the service: it waits for a short hold, and a long hold
+//! ends the request and returns the job to its queue.
 
 use std::sync::Arc;
 
@@ -125,8 +125,8 @@ pub fn decorate_within(
 #[derive(Clone)]
 pub struct DecoratedSink {
     pub sink: Arc<dyn Sink>,
-    /// Not reported to the worker: other jobs do not need this sink, and jobs that do are delivered again. `lapse` must be
-    /// called regularly.
+    /// The worker does not watch this circuit: other jobs do not need the sink, and jobs that need it are delivered again. The
+    /// circuit is not probed, so call `lapse` regularly.
     pub circuit: Arc<Circuit>,
     pub counts: Arc<RequestCounts>,
     pub pace: Arc<Pace>,

@@ -1,9 +1,9 @@
 //! The contents of blobs: a header row and pieces of at most 256 KiB, stored under the stamp of the
 //! write that made them. No version ever changes, so a reader's snapshot holds one whole version.
 //!
-//! A version made of blocks is stored in parts. Each part has a stamp of its own, which the header
-//! names, and is passed on from one version to the next. A version that changes one block of a
-//! hundred writes only this block.
+//! A version made of blocks is stored in parts. Each part has its own stamp, and the header of the
+//! version lists these stamps. A new version reuses the parts of unchanged blocks, so a version
+//! that changes one block of a hundred writes only this block.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -383,7 +383,7 @@ pub(super) fn read(
     Ok(bytes.into())
 }
 
-/// Reads at least one of the bytes stored under a stamp.
+/// Reads a range of the bytes stored under a stamp. The range must not be empty.
 fn read_pieces(
     connection: &Connection,
     stamp: i64,

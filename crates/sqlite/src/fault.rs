@@ -14,7 +14,7 @@ pub(super) struct Fault {
     pub(super) class: ErrorClass,
     index: Option<usize>,
     message: String,
-    /// The failure is the store's, so the message names its file.
+    /// Whether the store is at fault, not the request. The message then names the store's file.
     of_file: bool,
     cause: Option<Cause>,
 }
@@ -69,8 +69,9 @@ impl Fault {
         self
     }
 
-    /// A failed commit. If its sync failed, only the next recovery of the file shows whether it is
-    /// on the disk, so the result is ambiguous. A full disk or a held lock is not.
+    /// A failed commit. If the sync failed, only the next recovery of the file shows whether the
+    /// commit is on the disk, so the result is ambiguous. If the disk was full or a lock was held,
+    /// nothing was committed.
     pub(super) fn commit(error: &Arc<rusqlite::Error>) -> Self {
         let mut fault = Self::sqlite(error);
         if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) {

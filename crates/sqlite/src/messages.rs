@@ -6,8 +6,8 @@
 //! that gave it. Only the latest is stored, and it stays valid until the next, even after the
 //! visibility timeout.
 //!
-//! The file stores the clock of its last write. If the present clock is behind it, the clock was
-//! set back, and visibilities are moved with it.
+//! The file stores the clock's time at its last write. If the clock shows an earlier time now, it
+//! was set back, and visibilities are set back by the same time.
 
 use std::time::Duration;
 
@@ -59,8 +59,9 @@ fn moment(micros: i64) -> Result<Timestamp, Fault> {
 }
 
 /// If the clock was set back since the last write, moves visibilities with it, so that messages
-/// stay hidden for the intended time. A message that was hidden before the present time of the
-/// clock keeps its visibility: it was hidden by a correct clock, or it waits a little longer.
+/// stay hidden for the intended time. A message whose receipt is not later than the present time
+/// keeps its visibility. Either the clock was correct when the message was hidden, or the message
+/// waits a little longer.
 pub(super) fn follow_clock(
     connection: &Connection,
     last_clock: i64,
@@ -81,8 +82,9 @@ pub(super) fn follow_clock(
     Ok(())
 }
 
-/// The time of a put, taken from its stamp as for rows. So no job is older than the rows written
-/// before it, even if the clock was set back.
+/// The time of a put. Like the Timestamp of a row it comes from the stamp, so no job is older than
+/// the rows written before it, even if the clock was set back. Stamps that are too far ahead of the
+/// clock are not used.
 fn inserted(stamp: i64, now: Timestamp) -> Result<i64, Fault> {
     let stamped = stamp::timestamp(stamp)?.timestamp();
     let dated = if stamped.duration_since(now) <= STAMPS_AHEAD {

@@ -167,7 +167,7 @@ impl Scan {
             parameters: vec![Box::new(table)],
         };
         match &from.range {
-            // `resume` has already returned for this; a statement without rows is equivalent.
+            // `resume` has excluded this case. A statement without rows gives the same result.
             ScanRange::Nothing => scan.and("FALSE", &[]),
             ScanRange::Partition(pk, rows) => {
                 scan.and("e.pk = ?", &[pk]);

@@ -1,9 +1,9 @@
 //! Reader threads. Each has its own connection, sees the last commit and never waits for the
 //! writer.
 //!
-//! Opening a snapshot costs file locks, and the cached pages after a write. So a thread first takes
-//! all waiting reads, up to a limit, and then opens one snapshot for them. Each read sees every
-//! earlier commit.
+//! Opening a snapshot takes file locks and, after a write, discards the cached pages. So a thread
+//! first takes all waiting reads, up to a limit, and then opens one snapshot for them. Each read
+//! sees every earlier commit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -139,7 +139,7 @@ impl<'a> Snapshot<'a> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        // If this fails, `open` ends it before the next snapshot.
+        // If this fails, `open` rolls this snapshot back before the next one begins.
         let _ = self
             .0
             .prepare_cached("COMMIT")

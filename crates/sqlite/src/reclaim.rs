@@ -1,8 +1,8 @@
 //! Reclaims the contents of deleted tables, queues and containers.
 //!
-//! A deletion removes a single row, whatever the contents. Its number is never reused, so the
-//! contents are invisible at once. They are deleted later, in slices between the writer's batches,
-//! so deleting a table of millions of rows delays no request.
+//! A deletion removes a single row, whatever the contents. The number of the deleted table, queue
+//! or container is never reused, so its contents are invisible at once. They are deleted later, in
+//! slices between the writer's batches, so deleting a table of millions of rows delays no request.
 
 use rusqlite::{Connection, OptionalExtension as _};
 

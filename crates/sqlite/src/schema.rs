@@ -90,7 +90,8 @@ pub enum OpenError {
     #[error("could not open the embedded store {}: {problem}", .path.display())]
     Sqlite {
         path: PathBuf,
-        /// A text, because as a source the error of the library would appear twice.
+        /// The text of the library's error. If the error were the source, it would be printed
+        /// twice.
         problem: String,
     },
     #[error("{} is an SQLite file of another program, not an embedded store", .path.display())]
@@ -206,8 +207,8 @@ fn connect(path: &Path, more: OpenFlags) -> rusqlite::Result<Connection> {
 
 fn prepare_layout(path: &Path, connection: &mut Connection) -> Result<(), OpenError> {
     let sqlite = OpenError::sqlite(path);
-    // Larger than the default, so that an entity of ordinary size fits beside its neighbours. Only
-    // a new file takes the page size.
+    // Pages are larger than the default, so that an entity of ordinary size is stored in the same
+    // page as its neighbours. Only a new file takes this setting.
     connection
         .execute_batch("PRAGMA page_size = 8192;")
         .map_err(sqlite)?;

@@ -1,10 +1,10 @@
 //! Stamps: the versions that writes make.
 //!
-//! A stamp is a number of 100 ns ticks: the clock's, or one more than the last stamp of the file,
-//! whichever is greater. So it is unique in the file and increases with every write even if the
-//! clock goes back. It serves as Timestamp, ETag, message number and pop receipt. The last stamp is
-//! stored in the file in the same transaction as the write, so it is correct across processes and
-//! restarts.
+//! A stamp is a time, as a number of 100 ns ticks. It is the clock's present time, or one tick more
+//! than the last stamp of the file if that is later. So it is unique in the file and increases with
+//! every write even if the clock goes back. It serves as Timestamp, ETag, message number and pop
+//! receipt. The last stamp is stored in the file in the same transaction as the write, so it is
+//! correct across processes and restarts.
 
 use jiff::Timestamp;
 
@@ -43,8 +43,8 @@ impl Stamps {
 /// 1601-01-01, the earliest `Edm.DateTime`.
 const FIRST: i64 = 504_911_232_000_000_000;
 
-/// The stamp of a time by the clock alone. A time outside 1601 to 9999 counts as a clock that
-/// stands still.
+/// The stamp of the clock's time alone, or 0 if this time is outside 1601 to 9999. The next stamp
+/// is then one more than the last, as with a clock that stands still.
 pub(super) fn of(now: Timestamp) -> i64 {
     EdmDateTime::from_timestamp(now).map_or(0, EdmDateTime::ticks)
 }

@@ -64,8 +64,8 @@ impl EmbeddedStore {
         clock: Arc<dyn Clock>,
         options: &Options,
     ) -> Result<Account, OpenError> {
-        // Absolute, so that changing the working directory, or a name with a meaning for SQLite
-        // (":memory:"), makes no difference.
+        // The path is made absolute. Then it does not depend on the working directory, and SQLite
+        // does not give it a special meaning (as it does to ":memory:").
         let path = std::path::absolute(path).map_err(|source| OpenError::Folder {
             path: path.to_owned(),
             source,
@@ -83,7 +83,7 @@ impl EmbeddedStore {
             readers: Readers::start(&path)?,
             writer: Writer::start(&path, connection, clock)?,
         });
-        // One machine has one clock.
+        // The store uses this machine's clock, so there are no offsets to measure.
         Ok(Account {
             tables: store.clone(),
             queues: store.clone(),

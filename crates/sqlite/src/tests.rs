@@ -308,7 +308,7 @@ async fn deleted_and_replaced_values_are_overwritten_in_the_file() {
     );
     assert!(
         !file.path().with_extension("db-wal").exists(),
-        "its log goes with the last who has it open"
+        "the log is removed when the last user closes the file"
     );
 }
 
@@ -932,7 +932,7 @@ async fn a_job_is_dated_after_earlier_rows_even_if_the_clock_was_set_back() {
             message.inserted.as_microsecond() < row.timestamp.unwrap().timestamp().as_microsecond();
         assert_eq!(
             is_behind, behind,
-            "a clock that was ahead by {hours} h dates rows alone: conditions are judged by a job's time"
+            "whether a job is older than a row, after the clock was set back by {hours} h"
         );
         let later = file.clock.now().checked_add(MINUTE).ok();
         assert_eq!(

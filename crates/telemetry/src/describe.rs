@@ -50,7 +50,7 @@ pub fn announce_view(view: &str) {
     announce(Some((names::VIEW, view)));
 }
 
-/// Sets the metrics to zero whose first label is that of `subject`. `None` stands for the metrics of the program, which
+/// Sets metrics to zero: those whose first label is the label in `subject`. `None` stands for the metrics of the program, which
 /// have no labels.
 fn announce(subject: Option<(&'static str, &str)>) {
     for metric in METRICS {

@@ -1,8 +1,8 @@
 //! Records the storage requests of a job.
 //!
-//! The worker opens a trace around a delivery, and the innermost layer of the adapters adds each request to the trace
-//! of the task that sends it. Neither depends on the other. A request that several jobs share is a step of each, but
-//! counts for only one of them.
+//! The worker opens a trace around a delivery, and the innermost layer of the adapters adds each request to the trace of the
+//! task that sends it. So the worker and this layer do not depend on each other. A request that several jobs share is a step of
+//! each, but counts for only one of them.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -72,8 +72,8 @@ impl TokenCache {
         }
     }
 
-    /// Replaces a token that the service rejected. Returns `None` if no better one can be obtained. Meanwhile, requests to
-    /// other services continue with the rejected token, which those may accept.
+    /// Replaces a token that the service rejected. Returns `None` if no better one can be obtained. Other services may still
+    /// accept the rejected token, so their requests continue with it meanwhile.
     pub async fn replacement_for(&self, refused: &BearerToken) -> Option<BearerToken> {
         self.shared.replace(refused).await;
         self.shared

@@ -103,8 +103,9 @@ impl CredentialChain {
         }
     }
 
-    /// Creates the library's credential for one request, because the library would keep a token until five minutes before its
-    /// end, even if a service rejects it, and a federated token for ten minutes.
+    /// Creates the library's credential anew for each request. A credential that is kept would return its token until five
+    /// minutes before the token's end, even if a service rejects this token. It would also keep a federated token for ten
+    /// minutes.
     fn credential(
         &self,
         credential: &EntraCredential,
@@ -230,7 +231,8 @@ impl Issuer for CredentialChain {
                 Err(error) => {
                     let is_there = error.is_temporary();
                     failures.push((credential.to_string(), error));
-                    // The next credential would be a different identity.
+                    // This credential is only temporarily unavailable. The next one is not tried, because it would be a
+                    // different identity.
                     if is_there {
                         break;
                     }

@@ -88,7 +88,7 @@ impl TokenError {
             .iter()
             .map(|(name, error)| format!("{name}: {}", error.text))
             .collect();
-        // The error is transient if one of them is, because that one may succeed later.
+        // The error is transient if that of any credential is, because this credential may succeed later.
         let class = failures
             .iter()
             .map(|(_, error)| error.class)

@@ -31,7 +31,7 @@ pub(super) enum TokenStep {
     Use(BearerToken),
     Renew(BearerToken),
     Request,
-    /// Fail with the error of the last request, which was a moment ago.
+    /// The last token request failed a moment ago. Fail with its error, without another request.
     Fail(TokenError),
 }
 
@@ -107,8 +107,8 @@ impl Renewal {
         changed
     }
 
-    /// Whether a rejected token is to be replaced. It is not if there is another one already, if it is so new that another would
-    /// be no better, or if the last request has just failed.
+    /// Whether to replace a rejected token. Returns `false` if a different token is already held, if the rejected token is so
+    /// new that another would be no better, or if the last token request has just failed.
     pub(super) fn is_replaced(&self, refused: &BearerToken, now: Duration) -> bool {
         let is_old =
             |held: &IssuedToken| held.token == *refused && now >= held.issued + REPLACED_FROM;

@@ -13,7 +13,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use super::TokenError;
 use crate::http::{EndpointKind, Exchange, HttpAnswer, HttpFault};
 
-/// Connect timeout. Without IMDS, its address usually swallows packets.
+/// Connect timeout. On a machine without IMDS, packets to its address usually get no answer at all.
 const CONNECT: Duration = Duration::from_secs(3);
 const REQUEST: Duration = Duration::from_secs(15);
 
@@ -63,8 +63,8 @@ impl TokenTransport {
 
 #[async_trait]
 impl HttpClient for TokenTransport {
-    /// Converts every failed answer to a [`TokenError`], which the library passes on. Otherwise its own retries, which take over a
-    /// minute for IMDS, would react to the status or the connection fault.
+    /// Converts every failed answer to a [`TokenError`], which the library passes on. The library would retry if it saw the
+    /// status or the connection fault. Its retries take over a minute for IMDS.
     async fn execute_request(&self, request: &Request) -> azure_core_v1::Result<AsyncRawResponse> {
         passed_on(
             request.url().host_str().unwrap_or_default(),
@@ -73,7 +73,7 @@ impl HttpClient for TokenTransport {
     }
 }
 
-/// What the library gets for an answer of `host`.
+/// The result that the library gets if `host` gave this answer.
 pub(super) fn passed_on(
     host: &str,
     outcome: Result<HttpAnswer, HttpFault>,

@@ -10,7 +10,8 @@ use crate::http::{HttpAnswer, HttpFault};
 use crate::refusal::Refusal;
 use evenkeel_storage::Service;
 
-/// The source of a copy, which the service reads by another request to the account.
+/// The header with the URL of a copy's source. The service reads the source by a request of its own, which needs authorisation,
+/// too.
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-ms-copy-source");
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
@@ -72,7 +73,8 @@ impl Signer {
                     sas.expose_secret()
                 )));
                 if let Some(source) = request.headers.get(&COPY_SOURCE) {
-                    // A key also authorises the source of a copy, but a signature must be added to its URL.
+                    // A request that is signed with a key may also read the source of a copy. A shared access signature must be
+                    // added to the URL of the source, too.
                     let mut source = source
                         .to_str()
                         .ok()

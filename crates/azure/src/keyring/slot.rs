@@ -42,7 +42,7 @@ impl KeySlot {
     ) -> Result<Self, E> {
         let slot = Self::fixed(secret.setting, make(&secret.text)?);
         let make = move |text: &SecretString| make(text).map_err(|error| error.to_string());
-        // There is no mark yet, so the first check sees changes since the secret was read.
+        // The file may have changed since the secret was read. Without a mark, the first check reads it again.
         let watch = |file| {
             Mutex::new(WatchedSecret {
                 file,
@@ -88,7 +88,7 @@ impl KeySlot {
         let mut watched = match watched.try_lock() {
             Ok(watched) => watched,
             Err(TryLockError::Poisoned(watched)) => watched.into_inner(),
-            // An earlier check hangs in its folder. Each further one that waited would occupy a thread.
+            // An earlier check hangs in this folder. If later checks waited for it, each would occupy a thread.
             Err(TryLockError::WouldBlock) => return,
         };
         let mark = file_mark(&watched.file);
@@ -120,7 +120,7 @@ impl KeySlot {
 }
 
 impl WatchedSecret {
-    /// Returns the secret of the file and its signer if it is a different secret.
+    /// Reads the file. Returns its secret with a new signer, or `None` if the secret is unchanged.
     fn read(&self) -> Result<Option<(SecretString, Arc<Signer>)>, String> {
         let text = (self.file.read)(&self.file.path)?;
         if text.expose_secret() == self.text.expose_secret() {

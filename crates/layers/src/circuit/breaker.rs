@@ -12,7 +12,8 @@ const THROTTLED_SCOPES: usize = 3;
 const MIN_FAILURE_SPAN: Duration = Duration::from_secs(1);
 /// Interval between trial requests while a circuit is open.
 const TRIAL_INTERVAL: Duration = Duration::from_secs(5);
-/// An open circuit without requests closes after this time. The default delay of a released job is shorter.
+/// An open circuit without requests closes after this time. By default, a released job comes back sooner, and its request is a
+/// trial.
 const LAPSE_AFTER: Duration = Duration::from_mins(15);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +68,8 @@ impl Breaker {
     /// Closes the circuit after a long time without a request, because the state of the service is unknown by then. The next
     /// failure opens it again. Returns whether it closed.
     pub(super) fn lapse(&mut self, now: Duration) -> bool {
-        // No request was made for this time: a request after `next_trial` is a trial and moves it, and earlier requests are
-        // withheld.
+        // Any request after `next_trial` would have been a trial and would have moved `next_trial`. So there was no request
+        // since then.
         self.next_trial
             .take_if(|next_trial| now >= *next_trial + LAPSE_AFTER)
             .is_some()

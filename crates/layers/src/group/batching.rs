@@ -146,7 +146,7 @@ impl<C: BatchExecutor> InFlightBatch<C> {
                 overdue: false,
             }
         };
-        // Another batch may start if requests did not fit or are about other rows.
+        // Another batch may send the requests that did not fit.
         let may_start = !batch.is_empty() && queue.may_start();
         if queue.is_empty() {
             queues.remove(&self.partition);
@@ -189,8 +189,8 @@ impl<C: BatchExecutor> Drop for InFlightBatch<C> {
         };
         let (left, may_start) = match &self.state {
             BatchState::Idle => (None, false),
-            // The task never ran because the runtime is shutting down, and another task would not run either, so the
-            // waiting callers are answered.
+            // The task never ran, because the runtime is shutting down. A new task would not run either, so the waiting callers
+            // get an error.
             BatchState::Starting => (Some(queue.close()), false),
             BatchState::InFlight { rows, overdue } => {
                 queue.end(rows, *overdue);

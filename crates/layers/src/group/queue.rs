@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use evenkeel_model::{Key, limits};
 
-/// Maximum size of a combined request, unless a single write is larger. A transaction may hold 4 MiB. A quarter of it
-/// holds any hundred ordinary entities and takes a quarter of the time to send, for which other requests wait.
+/// Maximum size of a combined request, unless a single write is larger. A transaction may hold 4 MiB. A quarter of this is
+/// enough for any hundred ordinary entities. Other requests wait while it is sent, and a full 4 MiB would take four times as
+/// long.
 const BATCH_BYTES: usize = limits::TRANSACTION_BYTES / 4;
 
 pub(super) trait PendingRequest: Send + 'static {

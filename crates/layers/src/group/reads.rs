@@ -1,12 +1,12 @@
 //! Combines point reads of one partition into range queries.
 //!
-//! A range query also returns the rows between the keys. It is limited ([`Query::top`]) to twice as many rows as there
-//! are keys. The keys that it did not reach are read by another range while ranges answer at least a quarter of their
-//! keys, and by point reads otherwise. A partition in which most ranges are sparse is read by point reads for a while
-//! ([`Density`]).
+//! A range query also returns the rows between the requested keys, so it is limited ([`Query::top`]) to twice as many rows as
+//! there are keys. The keys beyond that are read by another range if the earlier ones answered enough of their keys, and by
+//! point reads otherwise. A partition in which most ranges are sparse is read by point reads for a while ([`Density`]).
 //!
-//! A key that is missing from a complete page counts as absent only if it lies in the range by byte order and by UTF-16
-//! order (stores differ), and if the store is known to understand such filters ([`Trust`]). Other keys are read alone.
+//! If a page covers the place of a key and does not contain the key, the key counts as absent under two conditions. It must lie
+//! in the range by byte order and by UTF-16 order, because stores differ. The store must be known to understand such filters
+//! ([`Trust`]). Other keys are read alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,10 +27,11 @@ use evenkeel_storage::{Page, Query, Resource, TableStore};
 
 const CONCURRENT: usize = 16;
 
-/// Another range follows if this range answered at least this many keys, or at least one in this many of its keys. Ranges are
-/// sent one after the other, point reads concurrently.
+/// A range is poor if it answers fewer keys than this, or less than one in this many of its keys. Ranges are sent one after the
+/// other, point reads concurrently.
 const MIN_ANSWERED: usize = 4;
-/// Number of poor ranges that are tolerated: a few keys of one job may precede those of another.
+/// After this many poor ranges, the other keys are read by point reads. The first range may be poor by chance, because the
+/// batch may begin with a few keys of another job.
 const MAX_POOR_RANGES: usize = 2;
 
 pub(super) struct PendingRead {

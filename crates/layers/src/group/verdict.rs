@@ -21,7 +21,8 @@ pub(super) fn failed_operations(error: &StoreError, count: usize) -> FailedOpera
         class if class.is_transient() || class == ErrorClass::NotFound(Missing::Container) => {
             FailedOperations::All
         }
-        // A signature may allow only some operations, and the service checks it before it reads them.
+        // A shared access signature may allow only some of the operations. The service checks it before it reads the
+        // operations, so it cannot name the one that is not allowed.
         ErrorClass::Unauthorised => FailedOperations::Unknown,
         _ => error
             .index

@@ -12,8 +12,8 @@ use super::verdict::{self, FailedOperations};
 use evenkeel_model::{ETag, Key, TableName};
 use evenkeel_storage::{Resource, TableOperation, TableStore};
 
-/// Number of rejections of one batch after which the rest is sent one by one. Each rejection names one operation and costs a
-/// request, so a batch of many conflicts (jobs delivered twice) is faster apart.
+/// Number of rejections of one batch after which the remaining operations are sent one by one. Each rejection costs a request
+/// and names only one operation, so this is faster for a batch with many conflicts (jobs delivered twice).
 const MAX_REJECTIONS: usize = 3;
 const CONCURRENT: usize = 16;
 
@@ -30,8 +30,9 @@ pub(super) enum PendingWrite {
 }
 
 impl PendingRequest for PendingWrite {
-    // One is executed while the next is on its way. A partition takes 2,000 entities per second (Azure: Table storage
-    // targets), that is a transaction of 40 every 20 ms; more in flight would only make them smaller.
+    // One transaction is executed while the next is on its way. A partition takes 2,000 entities per second (Azure: Table
+    // storage targets), for instance a transaction of 40 entities every 20 ms. With more transactions in flight, each would
+    // only be smaller.
     const IN_FLIGHT: usize = 2;
 
     fn rows(&self) -> impl Iterator<Item = &Key> {

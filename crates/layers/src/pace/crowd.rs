@@ -1,8 +1,8 @@
 //! Jobs that wait for one partition. New jobs of an overloaded partition are delayed so that other partitions get their slots.
 //!
-//! If the queue of a partition is longer than [`MAX_BACKLOG`], a job that makes its first request there is delayed until its
-//! turn, one job after the other at the rate of the partition. A job that has already begun continues, because delaying it
-//! would repeat its work; so do the other reads of a batch.
+//! If the queue of a partition is longer than [`MAX_BACKLOG`], a job that makes its first request there is delayed. The delayed
+//! jobs return one after the other, at the rate of the partition. A job that has already begun continues, because a delay would
+//! make it repeat its work. For the same reason, the other reads of a batch continue once one of them was admitted.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -15,13 +15,13 @@ use crate::heat::PrehashedHasher;
 const MAX_BACKLOG: Duration = Duration::from_millis(100);
 /// The same for writes. It is longer because a job that is delayed at its first write has done the rest in vain.
 const MAX_WRITE_BACKLOG: Duration = Duration::from_secs(1);
-/// With fewer entities waiting than this, few slots are held however slow the partition is.
+/// Jobs are not delayed while fewer entities than this wait, because these hold few slots, however slow the partition is.
 const MIN_WAITING: usize = 16;
 /// Requests of a job to its busiest partition: its footprint is read, announced and closed (`docs/performance.md`).
 const REQUESTS_PER_JOB: f64 = 3.0;
 /// Minimum delay of a job: a message is hidden for whole seconds, and a delay costs two requests.
 const MIN_DELAY: Duration = Duration::from_secs(1);
-/// Maximum number of crowds remembered only for their bookings.
+/// If this many crowds are remembered, those with neither waiting entities nor future turns are removed.
 const CAPACITY: usize = 10_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -109,8 +109,9 @@ impl ThrottleHolds {
                 return;
             }
             (Verdict::Throttled(retry_after), Some(hold)) if !probe => {
-                // A burst of 64 answers 503 is one reason to wait, not 64 doublings.
-                // If the service asks for a wait, a probe that was sent earlier does not end it.
+                // The scope is held already, so this 503 does not double the hold. (64 requests in flight would double it 64
+                // times.) If the service asks for a wait, a probe that was sent earlier must not end this wait, so it no longer
+                // counts as a probe.
                 let probing = hold.probing.filter(|_| retry_after.is_none());
                 ThrottleHold {
                     until: hold.until.max(now + retry_after.unwrap_or_default()),
@@ -160,7 +161,7 @@ impl ThrottleHolds {
         self.held
             .retain(|_, hold| now < hold.until + FORGOTTEN_AFTER);
         if self.held.len() >= CAPACITY {
-            // All are recent. Dropping the one that ends first loses least.
+            // All remaining holds are recent. The one that ends first is dropped, because this loses least.
             if let Some(first) = self
                 .held
                 .iter()
@@ -297,7 +298,7 @@ mod tests {
             0.5,
         );
         assert_eq!(holds.admit(&scope("hot"), ms(1_300)), PaceAdmission::Free);
-        // The first probe times out at last, which means nothing for a scope that is free.
+        // The first probe times out at last. The scope is free by now, so this result has no effect.
         holds.settle(
             scope("hot"),
             Some(ms(100)),

@@ -26,9 +26,9 @@
 //!    └────────────────────────── any other answer ─────────────┘
 //! ```
 //!
-//! The first hold takes 100 ms. Holds double up to 15 s, are randomised by ±20%, and are never shorter than the
-//! `Retry-After` of the service. A probe without an answer extends the hold by the same time. A probe makes room for the
-//! next one if its caller is dropped or no answer arrives for a second.
+//! The first hold takes 100 ms. Holds double up to 15 s, are randomised by ±20%, and are never shorter than the `Retry-After`
+//! of the service. If a probe ends without an answer, the scope is held again, for the same time as before. Another probe may
+//! start before that, if the caller of the probe is dropped or no answer arrives for a second.
 
 mod crowd;
 mod holds;

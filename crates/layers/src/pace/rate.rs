@@ -17,14 +17,16 @@
 use std::time::Duration;
 
 const WINDOW: Duration = Duration::from_millis(250);
-/// Burst, as the time in which the rate covers it.
+/// Maximum burst, as a time: requests pass without a wait while they are ahead of the rate by no more than this.
 const BURST: Duration = Duration::from_millis(100);
-/// Seconds of waiting requests that a rate needs to recover from a 503 at the ceiling. A lower rate needs less, by the cube root.
+/// Time in which a rate at the ceiling recovers from a 503, in seconds. Only time in which requests wait counts. A lower rate
+/// recovers sooner, by the cube root of its share of the ceiling.
 const RECOVERY_SECONDS: f64 = 8.0;
 /// Share of the sent rate that remains after a 503. The next constant is the share after slow answers.
 const AFTER_REFUSAL: f64 = 0.7;
 const AFTER_SLOWNESS: f64 = 0.9;
-/// Minimum share of the rate that remains after one decrease, because a scope with few requests is hardly the cause.
+/// Minimum share of the rate that remains after one decrease. A scope that has sent far less than its rate is hardly the cause
+/// of a 503, so the decrease is limited.
 const MIN_REMAINDER: f64 = 0.5;
 /// Minimum rate as a share of the ceiling, so that requests still show when the service recovers.
 const MIN_SHARE: f64 = 0.01;
@@ -86,7 +88,7 @@ impl Latency {
 #[derive(Debug, Clone, Copy)]
 struct Growth {
     plateau: f64,
-    /// Seconds of waiting requests left until the plateau; negative beyond it.
+    /// Seconds until the plateau. Time in which no request waits does not count. Negative beyond the plateau.
     left: f64,
 }
 

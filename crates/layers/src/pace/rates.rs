@@ -12,11 +12,13 @@ use crate::heat::PrehashedHasher;
 use crate::layer::{Target, ThrottleScope};
 use evenkeel_model::settings::PaceCeilings;
 
-/// Maximum number of scopes with their own rate, at about 300 bytes each. Further ones use those of their table and account.
+/// Maximum number of scopes with their own rate, at about 300 bytes each. Any further scope is limited only by the rates of its
+/// table and its account.
 const CAPACITY: usize = 16_384;
 /// An unused scope is forgotten after this time, and then starts slowly again.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
-/// If this many scopes of a table throttle within `WITHIN`, the table is the cause; with as many tables, queues or blobs, the account.
+/// If this many scopes of a table throttle within `WITHIN`, the table is the cause. If this many tables, queues or blobs do,
+/// the account is the cause.
 const MIN_PARTS: usize = 3;
 const WITHIN: Duration = Duration::from_millis(500);
 /// A scope is reported as paced for this long after a request waited for it.
@@ -115,7 +117,7 @@ impl ScopeRate {
 struct Refusals(VecDeque<(Duration, u64)>);
 
 impl Refusals {
-    /// Records one. Returns whether enough parts throttle for the whole scope to be the cause.
+    /// Records a throttled request of a part. Returns whether enough parts throttle for the whole scope to be the cause.
     fn concern_whole_scope(&mut self, part: u64, now: Duration) -> bool {
         self.0
             .retain(|(at, other)| now < *at + WITHIN && *other != part);

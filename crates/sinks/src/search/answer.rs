@@ -15,7 +15,7 @@ const MESSAGE_CHARS: usize = 300;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SearchEffect {
     Read,
-    /// Writes documents. Whether a write may still arrive must be known.
+    /// Writes documents. A write without an answer may still arrive, and its error must show this.
     Write,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn refused(effect: SearchEffect, answer: &HttpAnswer) -> ErrorClass {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DocumentResult {
     pub(super) key: String,
-    /// Its status; 200 and 201 mean success.
+    /// The status of this document; 200 and 201 mean success.
     pub(super) status: u16,
     pub(super) message: Option<String>,
 }

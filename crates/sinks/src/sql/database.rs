@@ -44,7 +44,7 @@ pub(super) enum LockWait {
     Short,
 }
 
-/// Why a transaction failed because of the combination of its rows. It was rolled back, and each row alone may succeed.
+/// Why a transaction failed although each of its rows may succeed alone. The transaction was rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contention {
     /// Other transactions have locked some of the rows.
@@ -74,7 +74,7 @@ impl DatabaseError {
         }
     }
 
-    /// An error of something that was not executed and can be repeated.
+    /// The error of a request that was not executed and can be repeated.
     pub(super) fn transient(message: impl Into<String>) -> Self {
         Self::new(ErrorClass::Transient { retry_after: None }, message)
     }

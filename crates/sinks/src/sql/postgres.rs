@@ -1,7 +1,8 @@
 //! PostgreSQL: a few connections, each driven by the request that uses it.
 //!
-//! Statements are not prepared and settings last for one transaction, so both work through a transaction pooler (PgBouncer). A
-//! connection with an error is closed, which rolls back what was not committed, unless the error was a locked row.
+//! Statements are not prepared and settings last for one transaction, so both work through a transaction pooler (PgBouncer).
+//! After an error the connection is closed, which rolls back what was not committed. It is kept if the transaction failed
+//! because of its rows (a locked row, a deadlock) and was rolled back.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,8 +34,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const REQUEST: Duration = Duration::from_secs(30);
 const ROLLBACK: Duration = Duration::from_secs(5);
 const CONNECTIONS: usize = 8;
-/// Begins a transaction. The timeouts make a server that has lost the connection give up, and report a slow statement before the
-/// request times out.
+/// Begins a transaction. The timeouts end the transaction if the server has lost its client. They also end a slow statement
+/// before the request times out.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '25s'; SET LOCAL lock_timeout = '10s'; \
                      SET LOCAL idle_in_transaction_session_timeout = '60s'";
 /// The `statement_timeout` in [`BEGIN`].
@@ -178,7 +179,8 @@ impl Postgres {
             }
             Ok(Err(error)) => {
                 let error = executing(&error);
-                // A locked row must not cost a connection. Other errors may concern the connection itself, such as a standby server.
+                // A locked row must not cost a connection. After other errors the connection is closed, because the error may
+                // concern the connection itself (for example, its server has become a standby).
                 if error.contention.is_some()
                     && !committing.load(Ordering::SeqCst)
                     && session.roll_back().await
@@ -350,7 +352,7 @@ async fn write(
         .own()
         .filter(|(name, _)| columns.contains(name))
         .map(|(name, kind)| {
-            // If the owner has altered a column, its type is the database's own name.
+            // If the owner has changed the type of a column, `kind` is the database's own name of the new type.
             format!(
                 ", {} {}",
                 quoted(name),
@@ -433,7 +435,8 @@ async fn bound(client: &Client, began: Instant) -> Result<(), tokio_postgres::Er
     }
 }
 
-/// The limit of the next statement after this time; `None` while the limit of a single statement is shorter.
+/// The timeout for the next statement of a write that has already taken this time. Returns `None` if the timeout of a single
+/// statement ([`STATEMENT`]) is no longer than the time that is left.
 fn limit_after(taken: Duration) -> Option<String> {
     let left = STATEMENTS.saturating_sub(taken);
     // Zero would mean no limit.
@@ -520,7 +523,8 @@ fn executing(error: &tokio_postgres::Error) -> DatabaseError {
     } else {
         error.message().to_owned()
     };
-    // `migrate up` does not create objects that a user's function or trigger needs.
+    // A user's function or trigger needs an object that does not exist. `migrate up` does not create it, so waiting for that
+    // would not help.
     let theirs = error.where_().is_some_and(|context| !context.is_empty());
     let class = match class_of(code) {
         ErrorClass::NotFound(_) if theirs => ErrorClass::Permanent,

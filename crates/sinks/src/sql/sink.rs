@@ -493,8 +493,8 @@ mod tests {
         );
     }
 
-    /// A database with rows that make every transaction with them fail after this time. Records the number of rows and the lock
-    /// wait of each transaction.
+    /// A database in which certain rows are contended: a transaction with one of them fails after the time `takes`. Records the
+    /// number of rows and the lock wait of each transaction.
     struct Contended {
         rows: BTreeMap<&'static str, Contention>,
         takes: Duration,

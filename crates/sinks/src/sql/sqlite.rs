@@ -288,7 +288,8 @@ fn column_type_name(declared: &str) -> String {
     }
 }
 
-/// The error of a write. If it names a table other than its own and the tombstones, a user's trigger is the cause.
+/// The error of a write to `table`. If the error names another table, except the tombstones, a user's trigger is the cause, and
+/// the error is permanent.
 fn attributed(error: DatabaseError, table: &str) -> DatabaseError {
     let named = |start: &str| error.message.strip_prefix(start)?.split_whitespace().next();
     let lacking = named("no such table: ").or_else(|| named("table "));

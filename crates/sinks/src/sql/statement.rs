@@ -7,8 +7,9 @@
 //! 3. `bury` every row of the batch that has a tombstone of its version or a newer one.
 //!
 //! Two transactions with the same key meet in step 1 at the unique index, where the second waits until the first has ended. If
-//! the first was the newer delete, the second one's step 3 finds its tombstone, because that statement sees everything committed
-//! before it began. If the first was an older insert, the delete's step 1 finds its row.
+//! the first was a newer delete, step 3 of the second finds the tombstone, because a statement sees everything that was
+//! committed before the statement began. If the first was an older insert and the second is the delete, step 1 of the second
+//! finds the row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,8 +18,8 @@ use evenkeel_model::SinkDocument;
 pub(super) use evenkeel_model::sink::{ROW_KEY as KEY, ROW_VERSION as VERSION, TOMBSTONES};
 use evenkeel_storage::Fields;
 
-/// While an older write of a row may still arrive, valid versions differ by at most this much: a day, in milliseconds. A version
-/// that is further ahead was not written by evenkeel and is ignored.
+/// Maximum difference between the versions of two writes of one row that may meet: a day, in milliseconds. A version that is
+/// further ahead was not written by evenkeel and is ignored.
 const APART_MS: i64 = 86_400_000;
 
 #[derive(Debug, Clone)]

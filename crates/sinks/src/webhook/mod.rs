@@ -2,8 +2,8 @@
 //!
 //! - `event`: the body and its signature. `answer`: maps a status to an error class. `sink`: the port.
 //!
-//! A receiver cannot be read, so only the footprint records what was sent, and a document that is read has no fields. This module
-//! sends nothing twice, does not follow redirects, and no secret appears in an error.
+//! A receiver cannot be read, so only the footprint records what was sent. A read returns a document without fields. This
+//! module sends nothing twice, does not follow redirects, and no secret appears in an error.
 
 mod answer;
 mod event;
