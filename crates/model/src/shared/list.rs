@@ -6,7 +6,7 @@
 //! | `ek_tokens`, then `ek_tokens_1` | JSON arrays of tokens, in the order of the members |
 //! | `ek_count` | number of members |
 //! | `ek_list` | name of the property with the members |
-//! | `ek_figures`, and the properties that it names | for a group: the definition of each figure as JSON, and the figures |
+//! | `ek_measures`, and the properties that it names | for a group: the definition of each measure as JSON, and the measures |
 //! | `ek_view`, `ek_source` | the view, and a JSON array with its source's name |
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const LIST: &str = "ek_list";
 const MEMBERS: &str = "ek_members";
 /// The property with the range overlays on a partition.
 const RANGE_OVERLAYS: &str = "RangeOverlays";
-const MEASURES: &str = "ek_figures";
+const MEASURES: &str = "ek_measures";
 
 /// The members of a list and their tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub(super) struct Description {
     pub(super) source: TableName,
     /// The property with the members.
     property: String,
-    /// The figures computed from the members.
+    /// The measures computed from the members.
     pub(super) measures: BTreeMap<String, AggregateFunction>,
 }
 

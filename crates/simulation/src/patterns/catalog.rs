@@ -66,7 +66,12 @@ fn headcount() -> ViewKind {
         partition_key: key("group"),
         row_key: key("{PartitionKey}"),
         set: set
-            .map(|(name, text)| (name.to_owned(), text.parse().expect("a figure")))
+            .map(|(name, text)| {
+                (
+                    name.to_owned(),
+                    text.parse().expect("an aggregate function"),
+                )
+            })
             .into(),
     })
 }
