@@ -1,10 +1,10 @@
 //! Tracks open connections and selects the one to close when a limit is reached.
 //!
-//! A new connection is always accepted at once, so that a probe succeeds no matter how many connections are open. If
-//! the network of the new connection has reached its limit, the connection of that network that was idle longest is
-//! closed. If the server has reached its limit, the connection that was idle longest in the network with the most
-//! connections is closed. A connection with a request in progress is closed only if every other candidate has a request
-//! in progress as well.
+//! A new connection is always accepted at once, so that a probe succeeds no matter how many connections are open. If a
+//! limit is reached, another connection is closed. At the limit of the new connection's network, it is a connection of
+//! this network. At the limit of the server, it is a connection of the network with the most connections. From this
+//! network, the connection that was idle longest is closed. A connection with a request in progress is closed only if
+//! all connections of the network have one.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};

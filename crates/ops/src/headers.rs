@@ -53,7 +53,7 @@ pub(super) async fn add(request: Request, next: Next) -> Response {
         headers.insert(header::LOCATION, relative);
     }
     for (name, value) in ALWAYS {
-        // If a page has set a form policy of its own, that policy is kept.
+        // If the answer has this header already, it is kept: pages have a referrer policy of their own.
         headers.entry(name).or_insert(value);
     }
     headers

@@ -19,9 +19,10 @@ const CONCURRENCY: usize = 16;
 /// Timeout of all checks together. It is short, because the list is needed most when stores are slow.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns for each `sync` whether its primary is in step, and for each `put` whether its primary is in step and the
-/// entity has the values that the `put` was to write. The result is `None` for other operations, for a `put` with
-/// values in staged blobs, for messages after the first `LIMIT`, and if a store does not answer in time.
+/// Checks the jobs of poison messages. The result for a `sync` is whether its primary is in step. The result for a
+/// `put` is whether, in addition, the entity has the values that the `put` was to write. The result is `None` for other
+/// operations, for a `put` with values in staged blobs, for messages after the first `LIMIT`, and if a store does not
+/// answer in time.
 pub async fn in_step_now<'e>(
     client: &Client,
     catalog: &Catalog,

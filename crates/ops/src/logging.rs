@@ -20,7 +20,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{Layer, Registry};
 
-/// Prefixes of targets, each with the most verbose level that is allowed, because more verbose lines may contain
+/// Prefixes of targets, each with the most verbose level at which its lines are logged. More verbose lines may contain
 /// secrets. (`hyper` includes `hyper_util` and `hyper_rustls`; `h2` prints header frames.) The identity library logs
 /// every token request at `INFO`, including failures that this program reports itself.
 const CAPPED: [(&str, Level); 7] = [

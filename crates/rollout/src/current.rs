@@ -1,10 +1,10 @@
 //! The catalog of a worker, with the engine that executes the worker's jobs and the lease on the
 //! record. A worker has one catalog for its whole life; another catalog gets another worker.
 //!
-//! A run is acknowledged only if a recent enough read of the record shows that the run's catalog is
-//! still the recorded one when the run ends. Otherwise the message is delivered again. Before a job
-//! fails permanently, the record is read again, because a newer catalog may know names that this
-//! one does not.
+//! When a run ends, the last read of the record must be recent and must have found the run's
+//! catalog. Otherwise the run is not acknowledged, and its message is delivered again. Before a job
+//! fails permanently, the record is read again, because a newer catalog may know names that the
+//! run's catalog does not know.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +38,8 @@ pub struct CurrentCatalog {
     engine: Arc<Engine>,
     lease: Arc<CatalogLease>,
     record: ArcSwap<SeenRecord>,
-    /// Generations of items, as found by jobs, that are later than the catalog's generations.
+    /// For each view, the latest generation that a job has found in an item. Only generations that
+    /// are later than the catalog's are kept.
     later_generations: Mutex<BTreeMap<ViewName, u32>>,
 }
 
@@ -52,13 +53,13 @@ struct OtherCatalogRecorded {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "workers with an older catalog may still acknowledge jobs. Jobs about whole tables wait until none can"
+    "jobs about whole tables wait while workers with an older catalog may still acknowledge jobs"
 )]
 struct OlderWorkersRemain;
 
 impl CurrentCatalog {
-    /// Begins to use a recorded catalog with the generations of the record. `before` is the
-    /// previous catalog of this process.
+    /// Adds the recorded generations to the configured catalog, and begins to use it. `before` is
+    /// the previous catalog of this process.
     pub fn begin(
         RecordedCatalog { record, sent }: &RecordedCatalog,
         catalog: &Catalog,
@@ -75,8 +76,8 @@ impl CurrentCatalog {
             version: record.etag.clone(),
             generations: catalog.generations.clone(),
         };
-        // A recreated record is marked as the first of its account, although workers with an
-        // earlier catalog may exist.
+        // If this process has used a catalog before, other workers may still use that catalog, even
+        // if the record was recreated and is marked as the first of its account.
         let first = record.first && before.is_none();
         let lease = CatalogLease::new(first, *sent, Arc::clone(clock));
         Self::new(engine(Arc::new(catalog)), lease, seen)
@@ -105,9 +106,9 @@ impl CurrentCatalog {
         self.record.load().version.as_ref() == Some(version)
     }
 
-    /// Adopts another record of the same views, found by a read that began at `sent`. Returns
-    /// `false` if a generation in the record is later than the engine's, or if its retired views or
-    /// their followers differ.
+    /// Adopts another record of the same views, which was found by a read that began at `sent`.
+    /// Does nothing and returns `false` if the record has a later generation of a view than the
+    /// engine's catalog, other retired views, or other tables by date that follow a source.
     pub(super) fn adopt(&self, record: &CatalogRecord, sent: Duration) -> bool {
         let own = &self.engine.catalog().generations;
         let generations = record.generations(self.engine.catalog());
@@ -138,7 +139,7 @@ impl CurrentCatalog {
         )
     }
 
-    /// The primary of a job. If the primary is archived, its former primaries follow.
+    /// See [`Engine::forms_of`].
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
         self.engine.forms_of(job)
     }
@@ -178,10 +179,10 @@ impl CurrentCatalog {
             })
     }
 
-    /// Checks whether a job may begin. A job about a whole table runs only with the recorded
-    /// catalog, and only when no worker can acknowledge a job with an older one. Otherwise, if an
-    /// older worker wrote a primary after the walk had passed it, the primary would be missing in a
-    /// new view.
+    /// Checks whether a job may begin. A job about a whole table needs the recorded catalog, and
+    /// waits until no worker with an older catalog can acknowledge jobs. Otherwise such a worker
+    /// could write a primary that the walk has already passed, and the new views would not have
+    /// this primary.
     async fn may_begin(&self, work: &Work) -> Result<(), Failure> {
         if !matches!(work, Work::Job(job) if matches!(job.operation().subject(), JobSubject::Table(_) | JobSubject::View(_) | JobSubject::Source(_)))
         {

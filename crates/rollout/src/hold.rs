@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(
             (one.holds().await.unwrap(), other.holds().await.unwrap()),
             (true, false),
-            "the last read of the first is recent, and the second has not read yet"
+            "`one` still relies on its recent read, but `other` has to read the record first"
         );
         advance(READ_INTERVAL).await;
         assert!(!one.holds().await.unwrap());

@@ -5,12 +5,13 @@
 //!   another        records generation 2 ◀─────── LEASE_DURATION ──────▶ backfills the new view
 //! ```
 //!
-//! A run is acknowledged only while the lease holds. All its writes happen before the
-//! acknowledgement, so less than [`LEASE_DURATION`] after the read began. A catalog that this read
-//! did not find was recorded after the read began. The backfill of its new views waits for
-//! [`LEASE_DURATION`] after the record, so it sees these writes. A run without a lease is not
-//! acknowledged, and its message is delivered again to a worker that has the new view. No two
-//! clocks are compared.
+//! A run is acknowledged only while the lease holds. All writes of the run happen before it is
+//! acknowledged, so less than [`LEASE_DURATION`] after the last read of the record began. If
+//! another catalog exists that this read did not find, that catalog was recorded after the read
+//! began. The backfill of its new views waits for [`LEASE_DURATION`] after the catalog was
+//! recorded, so the backfill sees the writes of the run. A run without a lease is not acknowledged,
+//! and its message is delivered again to a worker that has the new views. No two clocks are
+//! compared.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,8 +25,8 @@ use crate::migrations::LEASE_DURATION;
 use evenkeel_engine::{CatalogHold, Unread};
 use evenkeel_storage::Clock;
 
-/// Maximum time for which a run waits for a read of the record. If the account `main` is
-/// unavailable, waiting runs occupy slots that jobs of available accounts could use.
+/// Maximum time for which a run waits for a read of the record. After that, the run frees its slot,
+/// so that jobs of other accounts can run while the account `main` is unavailable.
 pub(super) const RECORD_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +47,7 @@ pub enum CatalogStatus {
 struct LastRead {
     /// Monotonic time at which this worker learned of the record.
     since: Duration,
-    /// Monotonic start of the last read that found the record unchanged.
+    /// Monotonic time of the start of the last read that found the worker's catalog.
     confirmed: Duration,
     /// The recorded generation, if another catalog is recorded. It never becomes `None` again.
     newer: Option<u32>,
@@ -63,8 +64,8 @@ pub struct CatalogLease {
 }
 
 impl CatalogLease {
-    /// Creates the lease of a catalog after a read that found it recorded. The read began at `sent`
-    /// (monotonic).
+    /// Creates the lease of a catalog. A read of the record has found this catalog; the read began
+    /// at `sent` (monotonic).
     pub fn new(first: bool, sent: Duration, clock: Arc<dyn Clock>) -> Self {
         let last_read = LastRead {
             since: clock.monotonic(),

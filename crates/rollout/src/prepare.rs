@@ -31,12 +31,12 @@ fn listed(changes: &[PlannedChange]) -> String {
 #[derive(Debug)]
 pub struct RecordedCatalog {
     pub record: CatalogRecord,
-    /// Monotonic start of the read.
+    /// Monotonic time at which the read began.
     pub sent: Duration,
 }
 
-/// Makes the pending changes that only add, if the settings allow this. Returns the record, after a
-/// check that it is of the worker's catalog.
+/// Makes the pending changes that only add something, and returns the record. Returns an error if
+/// the settings forbid these changes, or if the record does not have the worker's catalog.
 pub async fn prepare(
     migrator: &Migrator,
     settings: &MigrateSettings,

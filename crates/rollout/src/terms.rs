@@ -70,9 +70,9 @@ struct Term {
 }
 
 /// Runs a worker with the configured catalog while it is the recorded one, then another worker with
-/// the next catalog. Ends on shutdown or when idle. Ends with an error if the configured catalog is
-/// not the recorded one for longer than the settings allow. A worker that ends when idle returns
-/// this error at once.
+/// the next catalog. Ends on shutdown or when idle. If the configured catalog is not the recorded
+/// one, waits as long as the settings allow, then returns an error. In a mode that ends when idle,
+/// the error is returned at once.
 pub async fn work(
     host: &impl Host,
     context: &TermContext<'_>,

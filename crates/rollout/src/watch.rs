@@ -76,7 +76,7 @@ impl RecordWatch<'_> {
         Ok(())
     }
 
-    /// Writes the later generations that jobs have found to the record.
+    /// Records the later generations that jobs have found.
     async fn report_later_generations(&self) -> Result<(), MigrationError> {
         for (view, generation) in self.current.take_later_generations() {
             if self
@@ -86,7 +86,7 @@ impl RecordWatch<'_> {
             {
                 tracing::error!(
                     %view, generation,
-                    "view {view} has items of generation {generation}, later than the recorded one; their jobs wait until `evenkeel migrate up` raises it"
+                    "view {view} has items of generation {generation}, which is later than the recorded generation; jobs about these items wait until `evenkeel migrate up` raises the recorded generation"
                 );
             }
         }

@@ -228,7 +228,7 @@ fn the_workers_do_it_and_the_dashboard_and_the_metrics_say_what_they_found() {
     view(&|view| view["drift"] == 1);
     says(
         &api.get("/api/v1/status").body,
-        &["Drifted: the last audit of by_email left 1 item wrong"],
+        &["Drifted: the last audit of by_email did not repair 1 wrong item"],
     );
     api.place.run(&["audit", "--submit", "--repair"]).success();
     view(&|view| view["drift"] == 0);

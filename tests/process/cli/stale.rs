@@ -367,7 +367,7 @@ fn applications_with_an_owner_each_share_an_account_without_retiring_each_others
     says(
         &stderr(&taken),
         &[
-            "record view by_email of Employees as owned by payroll",
+            "record view by_email of Employees with the new owner payroll",
             "retire view by_name",
         ],
     );

@@ -45,8 +45,8 @@ pub(crate) struct EntityReport {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "footprint")]
 pub(crate) struct FootprintReport {
-    /// The outcome of the last pass: `never`, `absent` (the primary did not exist), or the primary's ETag. `waiting at`
-    /// before the ETag means that an entity to set properties on did not exist.
+    /// The outcome of the last pass: `never`, `absent` (the primary did not exist), or the primary's ETag.
+    /// `waiting at ETAG` means that the primary sets properties on an entity that did not exist.
     pub(crate) settled: String,
     /// Whether a range overlay of the primary has not been applied to all entities of its range yet.
     pub(crate) propagating: bool,

@@ -143,7 +143,7 @@ fn operations() -> Vec<ApiOperation> {
             "pacing",
             status::pacing,
             list::<LimitedScope>,
-            "Throttled scopes, for which requests are paused, the longest first; then paced scopes, the slowest first",
+            "Scopes whose requests are paused, the longest pause first; then scopes whose requests are paced, the slowest first",
         ),
         read("/costs", "costs", status::costs, one::<Costs>, "Estimated cost of the requests"),
         read("/views", "views", status::views, list::<ViewNow>, "Views in alphabetical order, 100 per page")

@@ -54,8 +54,8 @@ pub(crate) struct PoisonList {
     /// Whether these are all messages. Only the first 32 messages of a queue can be read, and the size of an answer is
     /// limited. Handle these to see more.
     pub(crate) complete: bool,
-    /// The time of the list (RFC 3339), by the queue service's clock that is most behind. Use it as `until` to requeue
-    /// or discard all messages of the list.
+    /// The time of the list (RFC 3339), by the clock of the queue service. If the list is from several services, the
+    /// earliest of their times. Use it as `until` to requeue or discard all messages of the list.
     pub(crate) as_of: String,
 }
 
@@ -128,7 +128,8 @@ pub(crate) struct Selection {
     /// Select all messages. Required if there are no ids.
     #[serde(default)]
     pub(crate) all: bool,
-    /// Only messages that were put on the poison queue before this time (RFC 3339), by its clock: `as_of` of a list.
+    /// Only messages that were put on the poison queue until this time (RFC 3339), by the queue service's clock. Use
+    /// `as_of` of a list.
     pub(crate) until: Option<String>,
     #[serde(flatten)]
     pub(crate) criteria: PoisonCriteria,
@@ -318,7 +319,7 @@ fn fitting(
 }
 
 impl PoisonedMessage {
-    /// Returns the maximum size of the message in an answer or page: first without the body, then of the body alone.
+    /// Returns two maximum sizes in an answer or page: of the message without its body, and of the body alone.
     fn cost(&self) -> (usize, usize) {
         let texts = [
             Some(&self.message_id),
@@ -471,8 +472,8 @@ fn handled(
     }
 }
 
-/// Returns the earliest present time by the clocks of the queue services. For an embedded store this is the program's
-/// own clock.
+/// Returns the present time by the clock of the queue service. If there are several services, returns the earliest of
+/// their times. The time of an embedded store is that of the program's own clock.
 pub(crate) fn as_of(api: &Api, named: Option<&str>) -> Timestamp {
     let now = api.ops_state.now();
     let clock =

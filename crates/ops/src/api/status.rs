@@ -46,7 +46,7 @@ pub(crate) struct Status {
     pub(crate) storage: Vec<StorageNow>,
     /// The three busiest partitions or queues of the last hour; see `/api/v1/partitions` for more.
     pub(crate) hottest: Vec<HotPartition>,
-    /// How long writes took until everything derived from them could be found.
+    /// Time from a write of a primary until everything derived from it was in step.
     pub(crate) freshness: Freshness,
     /// Cost of the requests.
     pub(crate) costs: Costs,

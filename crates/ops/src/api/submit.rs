@@ -146,7 +146,7 @@ fn many(body: &str) -> Result<Option<Vec<&str>>, Problem> {
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    // If the first line is no complete job, the lines are those of a single job.
+    // If the first line is no complete job, all lines together are a single job.
     let is_job = |line: &&str| serde_json::from_str::<Map<String, Value>>(line).is_ok();
     let are_jobs = lines.len() > 1 && lines.first().is_some_and(is_job);
     Ok(are_jobs.then_some(lines))

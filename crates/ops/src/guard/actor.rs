@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 
 use super::origin;
 
-/// Maximum length in bytes of the text that the log shows of a forwarding header.
+/// Maximum number of bytes of a forwarding header that the log shows.
 const CLAIM_BYTES: usize = 128;
 
 /// The address at the other end of the connection.
@@ -15,7 +15,7 @@ const CLAIM_BYTES: usize = 128;
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl Peer {
-    /// Stands for the address of a connection without an address.
+    /// Stands for an unknown address.
     pub(super) const NOBODY: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 }
 

@@ -181,7 +181,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Returns the holder of a token. The error for a wrong token tells an address with many failures to wait.
+    /// Returns the holder of a token. A wrong token is an error. The error is `TooOften` if the address must wait
+    /// before it may send another wrong token.
     fn compare(&self, given: Option<&str>, peer: IpAddr) -> Result<&Holder, AccessRefusal> {
         if let Some(holder) = given.and_then(|given| self.tokens.holder(given)) {
             return Ok(holder);

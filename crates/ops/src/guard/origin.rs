@@ -83,8 +83,8 @@ const ADDED_BY_PROXIES: [&str; 7] = [
     "via",
 ];
 
-/// Whether a request came through a proxy. A proxy is recognized by a header that proxies add, or by HTTP/1.0, which
-/// nginx uses by default, but no browser and no scraper. A proxy that uses HTTP/1.1 and adds no header cannot be
+/// Whether a request came through a proxy. A proxy is recognized by a header that proxies add, or by HTTP/1.0: nginx
+/// uses it by default, but browsers and scrapers do not. A proxy that uses HTTP/1.1 and adds no header cannot be
 /// recognized.
 pub(super) fn is_proxied(version: Version, headers: &HeaderMap) -> bool {
     version < Version::HTTP_11

@@ -14,8 +14,8 @@ use evenkeel_model::settings::{HttpRole, HttpToken, SecretFile};
 
 /// Interval at which the token files are read again.
 const READ_EVERY: Duration = Duration::from_secs(10);
-/// Minimum time between two reads of the token files because of an unknown token, which may have been written just
-/// before.
+/// Minimum time between two reads of the token files, if a request has an unknown token. This token may have been
+/// written to a file just before.
 const READ_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(1);
 /// Timeout of reading the token files, because a network folder may hang.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);

@@ -117,8 +117,8 @@ pub(super) fn page(
         context,
     }
     .to_string();
-    // Pages send a referrer to this server only. Without a referrer policy that allows this, browsers would not send
-    // the origin of their forms.
+    // Browsers must send the origin of a page's forms to this server. They would not send it under the policy of the
+    // other answers, which is `no-referrer`.
     ([(header::REFERRER_POLICY, "same-origin")], Html(page)).into_response()
 }
 

@@ -106,8 +106,8 @@ impl Live {
             Some((made, html)) if *made == slot => Arc::clone(html),
             _ => {
                 let html: Arc<str> = all_charts(&self.api.ops_state).to_string().into();
-                // The charts are cached only after the last slot has been sampled, which happens shortly after the
-                // present slot begins.
+                // Shortly after a slot begins, the slot before it may not have been sampled yet. Charts without this
+                // sample are not cached.
                 let fresh = self
                     .api
                     .ops_state
@@ -128,7 +128,7 @@ impl Watcher {
             if self.has.is_some() {
                 sleep(EVERY).await;
             }
-            // The program closes its tracker of changes when it stops.
+            // A closed tracker of changes shows that the program is stopping.
             if self.live.api.changes.is_closed() {
                 return None;
             }

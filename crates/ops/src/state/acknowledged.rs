@@ -7,15 +7,12 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-/// For each kind of news, the latest time that has been acknowledged. (For poison messages,
+/// For each kind of [`News`], the latest time that has been acknowledged. (For poison messages,
 /// [`super::poison::PoisonCounts`] keeps a number per queue instead.)
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Acknowledgements {
-    /// The latest acknowledged time of silent workers.
     pub(super) silent: Option<Timestamp>,
-    /// The latest acknowledged time of silent workers that were replaced.
     pub(super) replaced: Option<Timestamp>,
-    /// The latest acknowledged time of audits that found drift.
     pub(super) drift: Option<Timestamp>,
 }
 

@@ -58,7 +58,7 @@ pub(super) fn advice(
         }
         several => {
             let names: Vec<&str> = several.iter().map(|(view, _)| view.as_str()).collect();
-            format!("Views {} write items to this table. Give the busiest a table of its own, or a bucket in its partition_key.", names.join(", "))
+            format!("Views {} write items to this table. Give the busiest of these views a table of its own, or add a bucket to its partition_key.", names.join(", "))
         }
     }
 }

@@ -78,7 +78,7 @@ impl CostSeries {
 
     pub(super) fn now(&self) -> Costs {
         let (first, last) = (self.samples.front(), self.samples.back());
-        // The program sent nothing before its first slot.
+        // In the first hour, requests are counted from the start of the program, when it had sent none.
         let since = first
             .filter(|(slot, _)| *slot > 0 || self.samples.len() > SLOTS)
             .map_or_else(

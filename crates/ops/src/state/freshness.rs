@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::histogram::DurationHistogram;
 use super::{RECENT, SLOTS};
 
-/// Target time between a write of a primary and everything derived from it.
+/// Target for the time from a write of a primary until everything derived from it is in step.
 const GOAL: Duration = Duration::from_secs(5);
 
 /// The measures of one hour, by slots.
@@ -24,15 +24,15 @@ struct FoundSlot {
     late: u64,
 }
 
-/// How long writes of primaries took until everything derived from them could be found.
+/// Time from a write of a primary until everything derived from it was in step.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(title = "freshness")]
 pub struct Freshness {
     /// Target time, in seconds.
     pub goal_seconds: f64,
-    /// Number of writes of the last hour that were found.
+    /// Number of writes for which this time was measured in the last hour.
     pub found: u64,
-    /// Share of these that took longer than the target; null if there were none.
+    /// Share of the measured writes that took longer than the target; null if there were none.
     pub late: Option<f64>,
     /// Median of the last five minutes, in seconds; null if there were none.
     pub p50_seconds: Option<f64>,

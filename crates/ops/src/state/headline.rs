@@ -72,7 +72,7 @@ pub struct SilentWorker {
 pub(super) struct HeadlineInputs {
     pub(super) now: Timestamp,
     pub(super) reasons: Vec<NotReady>,
-    /// How long the store that became unreachable first has not answered.
+    /// If stores are unreachable: how long the first one in `reasons` has not answered.
     pub(super) unreachable_for: Option<Duration>,
     /// Number of waiting and running jobs; `None` before the first measurement.
     pub(super) jobs: Option<u64>,
@@ -200,11 +200,11 @@ fn drifted(inputs: &HeadlineInputs) -> Vec<Note> {
         Some(match views {
             [] => return None,
             [DriftedView { view, .. }] => format!(
-                "Drifted: the last audit of {view} left {} {noun} wrong",
+                "Drifted: the last audit of {view} did not repair {} wrong {noun}",
                 grouped(items)
             ),
             views => format!(
-                "Drifted: the last audits of {} views left {} {noun} wrong",
+                "Drifted: the last audits of {} views did not repair {} wrong {noun}",
                 grouped(views.len() as u64),
                 grouped(items)
             ),
@@ -538,7 +538,7 @@ mod tests {
         );
         let expected = [
             "1 poisoned message",
-            "Drifted: the last audit of by_email left 1 item wrong",
+            "Drifted: the last audit of by_email did not repair 1 wrong item",
             "Catching up: 2 jobs",
         ];
         assert_eq!(texts(&all.notes), expected);
@@ -568,19 +568,19 @@ mod tests {
             (one.state, one.text.as_str()),
             (
                 HealthState::Attention,
-                "Drifted: the last audit of by_email left 1 item wrong"
+                "Drifted: the last audit of by_email did not repair 1 wrong item"
             )
         );
         assert_eq!(
             drift(&[("a", 1_000, 0), ("b", 2, 1)], None).text,
-            "Drifted: the last audits of 2 views left 1,002 items wrong"
+            "Drifted: the last audits of 2 views did not repair 1,002 wrong items"
         );
         let known = drift(&[("a", 1_000, 0), ("b", 2, 1)], Some(1));
         assert_eq!((known.text.as_str(), known.notes.len()), ("Nothing new", 1));
         let later = drift(&[("a", 1_000, 0), ("b", 2, 2)], Some(1));
         assert_eq!(
             later.text,
-            "Drifted: the last audit of b left 2 items wrong"
+            "Drifted: the last audit of b did not repair 2 wrong items"
         );
     }
 

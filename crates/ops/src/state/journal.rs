@@ -50,8 +50,9 @@ pub struct JobRecord {
     pub rk: Option<String>,
     /// Number of primaries in the message, more than one for a batch.
     pub primaries: usize,
-    /// The keys of a batch with the outcome of each: those that match a search first, then those that failed. A list of
-    /// jobs has at most 20 per job; a single job requested by its number has as many as fit into 16 KiB.
+    /// The keys of a batch with the outcome of each: those that match a search first, then those that failed. In a list
+    /// of jobs, each job has at most 20 keys. A single job that is requested by its number has as many as fit into 16
+    /// KiB.
     pub keys: Vec<KeyRecord>,
     /// The outcome: `done`, `skipped`, `retried`, `poisoned` or `lost`.
     pub ending: &'static str,
@@ -69,7 +70,7 @@ pub struct JobRecord {
     pub changed: usize,
     /// Storage requests, in order; at most 40.
     pub steps: Vec<StepRecord>,
-    /// Number of all storage requests. Those of a run that several jobs share count for the job that ran.
+    /// Number of all storage requests. If several jobs shared a run, its requests count only for the job that ran.
     pub requests: u32,
     /// The step that failed, if one did.
     pub step: Option<String>,
@@ -224,7 +225,7 @@ fn keys(job: &DeliveryReport, text: &str, most: usize) -> Vec<KeyRecord> {
 fn record(number: u64, job: &DeliveryReport, text: &str, most_keys: usize) -> JobRecord {
     let primary = job.primary.as_ref();
     let keys = keys(job, text, most_keys);
-    // If only one job of a batch is left, its key is shown as the primary.
+    // If the message has only one job of a batch left, the key of this job is shown as the primary.
     let listed = keys.first().filter(|_| job.jobs == 1);
     JobRecord {
         number,

@@ -170,8 +170,8 @@ impl OpsState {
     pub fn headline(&self) -> Headline {
         let queues = self.queues();
         let jobs: Vec<&QueueNow> = queues.iter().filter(|queue| queue.kind == "jobs").collect();
-        // The count of messages includes messages in flight, but may be outdated. So it is at least the number in
-        // flight, which is current.
+        // The count of messages includes messages in flight, but the count may be outdated. The number of messages in
+        // flight is current, so the larger of both numbers is used.
         let waiting = |queue: &&&QueueNow| {
             queue
                 .messages

@@ -18,8 +18,8 @@ impl PoisonCounts {
     pub(super) fn counted(&mut self, queue: QueueName, messages: u64) {
         let count = self.0.entry(queue).or_default();
         count.messages = messages;
-        // If acknowledged messages were requeued or discarded, as many new messages would otherwise count as
-        // acknowledged.
+        // Acknowledged messages may have been requeued or discarded. Without this limit, new messages would then count
+        // as acknowledged.
         count.acknowledged = count.acknowledged.min(messages);
     }
 

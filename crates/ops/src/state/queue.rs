@@ -39,12 +39,13 @@ pub struct QueueNow {
     pub state: &'static str,
     /// Approximate number of messages, including hidden ones; null before the first measurement.
     pub messages: Option<u64>,
-    /// Age of the oldest of the first visible messages, in seconds; null if none is visible, although hidden ones may
-    /// be waiting.
+    /// Age of the oldest of the first 32 visible messages, in seconds. It is null if no message is visible; hidden
+    /// messages may still be waiting.
     pub oldest_age_seconds: Option<u64>,
     /// Messages that were received and are not settled yet.
     pub in_flight: usize,
-    /// Maximum of `in_flight`, all shards of the queue together: the configured value, or the present value of `auto`.
+    /// Maximum of `in_flight` for all shards of the queue together: the configured value, or the present value of
+    /// `auto`.
     pub concurrency: usize,
     /// Completed deliveries per second in the last minute.
     pub per_second: f64,
@@ -52,7 +53,7 @@ pub struct QueueNow {
     pub finished_per_second: f64,
     /// Median time from enqueued to converged in the last five minutes, in seconds.
     pub lag_p50_seconds: Option<f64>,
-    /// 99th percentile of the same, in seconds.
+    /// 99th percentile of the time from enqueued to converged in the last five minutes, in seconds.
     pub lag_p99_seconds: Option<f64>,
     /// Deliveries of the last hour by outcome.
     pub endings: Endings,
@@ -104,7 +105,7 @@ pub struct QueueSlot {
     pub lost: f64,
     /// Messages in the queue; null if not measured.
     pub messages: Option<u64>,
-    /// Age of the oldest of the first visible messages, in seconds; null if none was visible.
+    /// Age of the oldest of the first 32 visible messages, in seconds; null if no message was visible.
     pub oldest_age_seconds: Option<u64>,
     /// Messages in flight.
     pub in_flight: usize,
@@ -146,8 +147,8 @@ impl QueueSeries {
         slot.renewals += renewed;
     }
 
-    /// Returns the slot with a number and adds it if it is missing. It is usually the last slot, unless a measure is
-    /// taken just after its slot has ended.
+    /// Returns the slot with this number, and adds it if it is missing. Usually it is the last slot. It is an earlier
+    /// one only if a measure arrives after its slot has ended.
     fn slot(&mut self, number: u64) -> &mut TimeSlot {
         let before = self.slots.iter().rposition(|slot| slot.number <= number);
         let mut at = before.map_or(0, |at| {
@@ -202,8 +203,8 @@ impl QueueSeries {
             .rev()
             .take_while(|number| busy(*number))
             .last()?;
-        // If the queue has been busy since the oldest slot of the minute, its work is assumed to have begun before, so
-        // that slot is complete and counts.
+        // If the queue was already busy in the oldest slot of the minute, its work is assumed to have begun before that
+        // slot. Then the oldest slot is complete, and it counts.
         let first = if begun == oldest && oldest > 0 {
             begun
         } else {

@@ -74,7 +74,7 @@ pub struct ServiceTally {
     /// `table`, `queue` or `blob`.
     pub service: &'static str,
     pub ok: u64,
-    /// Requests with other 4xx answers: a conflict, an unmet condition, or not found.
+    /// Requests with a 4xx answer other than 429: a conflict, an unmet condition, or not found.
     pub refused: u64,
     /// Requests with the answers 429 and 503.
     pub throttled: u64,
@@ -129,7 +129,7 @@ pub struct ServiceSlot {
     pub ago_seconds: u64,
     /// Successful requests per second.
     pub ok: f64,
-    /// Requests per second with other 4xx answers: a conflict, an unmet condition, not found.
+    /// Requests per second with a 4xx answer other than 429: a conflict, an unmet condition, or not found.
     pub refused: f64,
     /// Throttled requests per second (429, 503).
     pub throttled: f64,
@@ -146,7 +146,7 @@ pub struct ServiceSlot {
 }
 
 type Key = (AccountName, &'static str);
-/// The last numbers of requests, and the slots.
+/// The tally of the last sample, which is subtracted from the next one, and the slots.
 type ServiceSeries = (ServiceTally, VecDeque<(u64, ServiceSlot)>);
 
 #[derive(Debug, Default)]

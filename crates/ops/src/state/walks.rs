@@ -30,8 +30,8 @@ pub struct WalkNow {
     pub scope: String,
     /// Primaries processed so far: brought in step, compared, or checked against a condition.
     pub primaries: u64,
-    /// Primaries that failed; their own sync jobs are queued. For a backfill also items whose keys belong to rows that
-    /// evenkeel did not write.
+    /// Primaries that failed; a sync job is queued for each of them. A backfill also counts items whose keys are taken
+    /// by rows that evenkeel did not write.
     pub failed: u64,
     /// Items found wrong and not repaired so far; null for a backfill.
     pub wrong: Option<u64>,

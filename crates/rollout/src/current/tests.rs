@@ -342,8 +342,8 @@ async fn a_run_replaced_by_a_catalog_with_a_view_of_its_rows_leaves_no_stale_row
     replaced_amid_each_job(next, "Byname", check).await;
 }
 
-/// The worker with the older catalog closes the footprint with the new content. It does not know
-/// the new view, whose row therefore keeps its key and its old content.
+/// The worker with the older catalog does not know the new view. It closes the footprint, although
+/// the row of the new view still has its old content.
 #[tokio::test(start_paused = true)]
 async fn the_next_pass_of_the_newer_catalog_writes_rows_that_the_older_one_does_not_know() {
     for backfilled in [false, true] {
@@ -418,8 +418,8 @@ async fn jobs_about_whole_tables_wait_for_older_workers_and_do_not_run_on_them()
         .await
         .unwrap();
 
-    // If a record was made before the job was sent, the worker knows of it before the job begins,
-    // however fresh its lease is.
+    // A job about a whole table begins only after a new read of the record, even if the lease is
+    // valid. So the worker knows every record that was written before the job was sent.
     tokio::time::advance(Duration::from_secs(1)).await;
     let revoked = async {
         current.lease().read_requested().await;
@@ -704,8 +704,8 @@ impl Clock for Ahead {
     }
 }
 
-/// The account `main` refuses requests, and the account of the job works. The engine checks the lease before it closes
-/// a pass with changes. A pass without changes is checked at its end, and a whole table before it begins.
+/// The account `main` refuses requests, and the account of the job works. The lease is checked before a pass with
+/// changes is closed, at the end of a pass without changes, and before a job about a whole table begins.
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_catalog_cannot_be_confirmed_is_withheld_and_frees_its_slot() {
     let backfill = work(&json!({"op": "backfill", "table": "Employees"}));

@@ -1,6 +1,6 @@
-//! Archives, retentions and rules in the record. Nothing is derived from them, so a worker keeps
-//! running if its own differ from the record. A command that removes entities because of them uses
-//! only those in the record. Pure.
+//! The recorded archives, retentions and rules. No item is derived from them, so a worker keeps
+//! running if its configuration has other ones. Commands that remove entities because of an
+//! archive, a retention or a rule use only recorded ones. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,7 +48,7 @@ impl fmt::Display for DeclarationChange {
 }
 
 impl DeclarationAction {
-    /// Text that follows the name of the declaration in the description of a migration.
+    /// How the description of a migration continues after the name of the declaration.
     pub(super) const fn recorded(self) -> &'static str {
         match self {
             Self::New => "",

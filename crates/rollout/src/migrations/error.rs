@@ -115,8 +115,8 @@ impl MigrationError {
         }
     }
 
-    /// How long to wait while the service deletes a resource of the same name; `None` for any other
-    /// error.
+    /// How long the store asks to wait, usually because it is still deleting a resource of the same
+    /// name; `None` for any other error.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Store { source, .. } => source.class.slow_subject_wait(),

@@ -1,5 +1,6 @@
-//! Finds problems of the collections to which views write, and that no migration repairs: the index
-//! of a search service belongs to its owner, and a column of another type may hold somebody's data.
+//! Finds problems of the collections to which views write. No migration repairs these problems,
+//! because the index of a search service belongs to its owner, and a column of another type may
+//! hold somebody's data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -154,7 +155,7 @@ impl fmt::Display for CollectionProblem {
                         .to_owned()
                 } else {
                     format!(
-                        "alter them, or drop the table and run `evenkeel migrate up` and `evenkeel backfill --view {view}`"
+                        "alter these columns, or drop the table and run `evenkeel migrate up` and `evenkeel backfill --view {view}`"
                     )
                 };
                 write!(
@@ -198,7 +199,7 @@ mod tests {
         };
         let ours = text_of(&[("salary", ["double", "integer"])]);
         assert!(
-            ours.contains("salary is double, not integer; alter them, or drop the table"),
+            ours.contains("salary is double, not integer; alter these columns, or drop the table"),
             "{ours}"
         );
         for own in [ROW_KEY, ROW_VERSION] {

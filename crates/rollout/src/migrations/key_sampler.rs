@@ -1,8 +1,9 @@
 //! Chooses where to read next, so that a sample spreads over sorted keys that are not known in advance. Pure.
 //!
 //! The service returns the first keys from a given key on, but neither the number of keys nor the
-//! last key. So the end of the keys is searched first, by reading beyond the prefix that the keys
-//! so far have in common. Then the widest unread range is halved again and again.
+//! last key. So the sampler first looks for the end of the keys: it reads beyond all keys that have
+//! the common prefix of the keys found so far. Then it halves the widest unread range again and
+//! again.
 
 /// If this many halvings of a range have found no key, the range is skipped.
 const MISSES: u8 = 10;
@@ -145,8 +146,8 @@ pub(super) struct PendingRange {
     from: String,
 }
 
-/// A key beyond all keys that begin with the common prefix of these two. If they have no common
-/// prefix, it is a key beyond all ASCII keys, or beyond nearly all keys.
+/// Returns a key beyond all keys that begin with the common prefix of `first` and `last`. If they
+/// have no common prefix, returns a key beyond all ASCII keys, or beyond nearly all keys.
 fn end_of(first: &str, last: &str) -> String {
     let mut key: Vec<char> = first.chars().take(common(first, last)).collect();
     while let Some(end) = key.pop() {
@@ -166,8 +167,8 @@ fn common(one: &str, other: &str) -> usize {
         .count()
 }
 
-/// The first character after the class (such as digits or letters) of this character. Keys rarely
-/// mix classes at one position.
+/// Returns the first code after the class of a character, such as digits or capital letters. Keys
+/// rarely mix classes at one position.
 const fn end_of_kind(code: u32) -> u32 {
     match code {
         0x00..=0x2f => 0x30,
@@ -221,7 +222,8 @@ fn between(after: &str, before: &str) -> Option<String> {
     Some(key.into_iter().collect())
 }
 
-/// Position of a key between 0 and 1, after the first `without` characters are removed.
+/// Returns the position of a key as a number between 0 and 1. The first `without` characters of the
+/// key are ignored.
 fn place(key: &str, without: usize) -> f64 {
     let digit = |c: char| f64::from(u32::from(c).min(0xffff)) / 65_536.0;
     // The precision of an `f64` suffices for three characters.
@@ -276,7 +278,8 @@ mod tests {
         (places, reads)
     }
 
-    /// Returns the longest run of keys without one of these keys, in percent of all keys.
+    /// Returns the largest distance from one of the places to the next one, or to the end, in percent of the number
+    /// of keys.
     fn longest_gap(keys: &BTreeSet<String>, places: &[String]) -> usize {
         let all: Vec<&String> = keys.iter().collect();
         let at: Vec<usize> = places

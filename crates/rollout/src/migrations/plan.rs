@@ -117,12 +117,12 @@ pub(super) fn plan(
         || declared
             .iter()
             .any(|change| change.action != DeclarationAction::New);
-    // If views are recorded too, the names are recorded with them and are not listed.
+    // Names that are recorded together with views are not listed.
     if views.is_empty() && !names.is_empty() {
         changes.push(PlannedChange::RecordNames { names });
     }
     changes.extend(views.into_iter().map(PlannedChange::RecordView));
-    // New declarations are listed only if something else changed, or if nothing else is recorded.
+    // If views or names are recorded, the declarations are listed only if one of them is not new.
     if lists_declarations && !declared.is_empty() {
         changes.push(PlannedChange::RecordDeclarations { changes: declared });
     }
@@ -195,8 +195,9 @@ pub(super) fn view_changes(
         let (generation, action) = match recorded {
             None => (0, ViewAction::New),
             Some(recorded) if recorded.source != source => {
-                // Footprints of the old source's primaries contain this view. If the view got a
-                // later generation with another source, no pass would visit those primaries again.
+                // A view keeps its source, because the footprints of the old source's primaries
+                // list the view's items. After a change of the source, no pass would visit these
+                // primaries to delete the items.
                 let (view, recorded, declared) = (name.clone(), recorded.source.clone(), source);
                 return Err(MigrationError::SourceChanged(Box::new(SourceChanged {
                     view,
@@ -289,8 +290,8 @@ pub(super) fn view_changes(
     Ok(changes)
 }
 
-/// Accounts that had items of a view and that its new definition does not use. Their items are
-/// deleted by reconciles.
+/// Returns the former accounts of a view that its new definition does not use. Reconciles delete
+/// the view's items in these accounts.
 fn abandoned_accounts(
     former: &BTreeSet<AccountName>,
     view: Option<&Arc<View>>,

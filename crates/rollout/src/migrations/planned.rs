@@ -129,8 +129,8 @@ impl ViewAction {
         match self {
             Self::New => Consent::Additions,
             Self::Overtaken => Consent::Recovery,
-            // `Restored` needs this consent, because the view was retired on purpose, which an
-            // outdated worker must not undo.
+            // `Restored` needs this consent, too: the view was retired on purpose, and an outdated
+            // worker must not restore it.
             Self::Changed | Self::Restored | Self::Retired | Self::Claimed => Consent::Replacement,
         }
     }
@@ -237,7 +237,7 @@ impl fmt::Display for ViewChange {
             ),
             ViewAction::Claimed => write!(
                 f,
-                "record view {view} of {source} as owned by {owner}, generation {generation}"
+                "record view {view} of {source} with the new owner {owner}, generation {generation}"
             ),
             ViewAction::Overtaken => {
                 let latest = generation.saturating_sub(1);

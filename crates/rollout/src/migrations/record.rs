@@ -13,8 +13,8 @@ pub struct CatalogRecord {
     pub generation: u32,
     /// ETag of the row with the number. The next change of the record is conditional on this ETag.
     pub etag: Option<ETag>,
-    /// Whether the account had no table of evenkeel before, so that no worker can have had another
-    /// catalog.
+    /// Whether this is the first record of the account, which had no table of evenkeel before. If
+    /// so, no worker can have another catalog.
     pub first: bool,
     pub views: BTreeMap<ViewName, RecordedView>,
     /// Generations of items that are later than the recorded ones, as reported by workers. Such

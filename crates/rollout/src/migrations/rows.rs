@@ -9,16 +9,17 @@
 //! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
 //! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Version, Declared0, Declared1 …, RecordedAt |
 //! | `rule` | `OWNER~NAME` of a rule | the last time its job was sent: SentAt, Job, Count; ClaimedAt while it is being sent ([`evenkeel_engine::retention`]) |
-//! | `drop` | `OWNER~NAME` of a table by date | the same for its `drop_table` job, until the table is gone; the row stays for good if the retention is removed |
+//! | `drop` | `OWNER~NAME` of a table by date | the same properties for its `drop_table` job; the row is deleted once the table is gone, but stays if the retention was removed before |
 //! | `worker` | a worker's name | its version; the Timestamp is the time of its last sign of life |
 //! | `time` | `now` | nothing; the Timestamp is the service's time |
 //!
-//! For a view of tables by date, SourceTable is their pattern, and Followers is a JSON array of
-//! objects with the account and the pattern of the tables that hold its items, or once held them.
-//! Accounts is a JSON array of the accounts over which the items of a view are spread. Definition0,
-//! Definition1 … are the keys of a view's section as a JSON object; if a former object was longer,
-//! its end may follow. Declared0, Declared1 … are a JSON object, split over properties: hashes of
-//! definitions by kind and name, empty for a removed definition.
+//! For a view of tables by date, SourceTable is the pattern of these tables. Followers is a JSON
+//! array; its objects have the account and the pattern of tables by date that hold items of the
+//! view, or once held them. Accounts is a JSON array of the accounts over which the items of a view
+//! are spread. Definition0, Definition1 … are the keys of a view's section as a JSON object. If an
+//! earlier object was longer, its end may follow. Declared0, Declared1 … are a JSON object, split
+//! over these properties. It has the hash of the definition for each kind and name; the hash is
+//! empty if the definition was removed.
 
 use std::collections::BTreeSet;
 
@@ -132,7 +133,8 @@ pub(super) fn declarations(
 
 fn in_parts(entity: Entity, name: &str, text: &str) -> Entity {
     let text: Vec<char> = text.chars().collect();
-    // A quarter of the limit always fits, because a character has at most two UTF-16 units.
+    // A part has a quarter of the limit in characters. It always fits, because a character has at
+    // most two UTF-16 units.
     let parts = text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate();
     parts.fold(entity, |entity, (part, text)| {
         entity.with(format!("{name}{part}"), text.iter().collect::<String>())

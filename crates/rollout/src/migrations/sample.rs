@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   the first thousand rows ─▶ all of them? done
-//!     └─▶ places between partitions ([`KeySampler`]) ─▶ in few, large partitions: places within each
+//!     └─▶ places between partitions ([`KeySampler`]) ─▶ too few? places within each large partition
 //! ```
 //!
 //! At most [`REQUESTS`] requests are sent for a table, one after the other. All of them are reads.
@@ -168,8 +168,9 @@ impl TableReader<'_> {
                 );
             }
         }
-        // The first page is one place of several. If few places were found, the rest of the sample
-        // is taken from the first page. Rows of a wide entity must stay together.
+        // The rest of the sample is taken from the first page: at least as many primaries as from
+        // any other place. They are evenly spaced. But if entities are wide, the first rows are
+        // taken, because the rows of a wide entity must stay together.
         let room = PRIMARIES.saturating_sub(self.rows.len()).max(each);
         let step = if self.wide {
             1

@@ -152,8 +152,8 @@ async fn container_exists(
         || MigrationError::store(format!("look for container {container} in account {name}"));
     #[expect(clippy::expect_used, reason = "a constant")]
     let any = BlobName::new("evenkeel").expect("a blob name");
-    // If only the blob is missing, the container exists. Reading a blob needs fewer rights than
-    // listing the blobs.
+    // Reads a blob that need not exist. The error distinguishes a missing blob from a missing
+    // container. Reading a blob needs fewer rights than listing the blobs.
     match account.blobs.get(container, &any, Some(0..1)).await {
         Ok(_) => Ok(true),
         Err(error) if error.class == ErrorClass::NotFound(Missing::Container) => Ok(false),

@@ -243,8 +243,8 @@ impl Migrator {
     }
 
     /// Returns an error if changed views would lose existing items and the loss was not accepted.
-    /// `sampled` holds the changes of the last check, so that unchanged plans are not sampled
-    /// again.
+    /// `sampled` holds the changes that the last check has sampled. If the changes are still the
+    /// same, they are not sampled again.
     async fn refuse_losses(
         &self,
         pending: &[PlannedChange],
@@ -324,7 +324,7 @@ impl Migrator {
     }
 
     /// Records that a view has items of a later generation, so that `migrate up` gives the view an
-    /// even later one. Returns whether this was not known before.
+    /// even later one. Returns `false` if this generation, or a later one, was recorded before.
     pub async fn record_later_generation(
         &self,
         view: &ViewName,
@@ -446,10 +446,10 @@ impl Migrator {
         Ok(())
     }
 
-    /// Records views, names and declarations. Each transaction raises the catalog's number on
-    /// condition of the ETag that was read, or inserts the number. Returns `false` if another
-    /// process was faster or the answer was lost. The next read of the record shows which of the
-    /// two happened.
+    /// Records views, names and declarations. Each transaction also raises the catalog's number, on
+    /// condition that its ETag has not changed since it was read. If there is no number yet, the
+    /// transaction inserts it. Returns `false` if another process was faster or the answer was
+    /// lost. The next read of the record shows which of the two happened.
     async fn record(
         &self,
         state: &StoreState,
@@ -474,7 +474,8 @@ impl Migrator {
         let recorded = state.record.declarations.get(&self.owner);
         let by_operator = consent >= Consent::Recovery || etag.is_none();
         let declared = declarations::next(recorded, declarations::of(&self.catalog), by_operator);
-        // An empty list of declarations is recorded only together with something else.
+        // If the owner has no recorded declarations, an empty list is recorded only together with
+        // views or names.
         let is_due = |declared: &Declarations| {
             recorded.map_or(!rows.is_empty() || !declared.is_empty(), |recorded| {
                 recorded != declared
