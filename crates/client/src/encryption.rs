@@ -64,8 +64,9 @@ pub enum EncryptionError {
 }
 
 impl Client {
-    /// Decrypts properties of rows in place. The data key of a primary or an archived entity is the one for its own key, and the data
-    /// key of a copy is that of its primary. This takes one request for each entity, and one more for the primary of each copy.
+    /// Decrypts properties of rows in place. The data key of a primary is selected by its table and key. An archived entity keeps the
+    /// data key that it had in the source table. A copy has the data key of its primary. For each row with encrypted values, one
+    /// request reads the data key. For a copy, at least one more request reads the primary.
     ///
     /// A value stays encrypted, as a text that begins with `ek1.`, if the configuration has no key-encryption key for it. It also stays
     /// encrypted if the row names a primary that no longer has this copy, because the row is then outdated or was written by another
@@ -284,8 +285,8 @@ impl Client {
     }
 
     /// Encrypts the properties in a message. Because encryption makes a batch larger, the result may consist of several
-    /// messages. Returns `None` if nothing has to be encrypted, or if a key-encryption key is not available. In the
-    /// latter case, the worker encrypts the properties.
+    /// messages. Returns `None` if nothing has to be encrypted. Also returns `None` if a key-encryption key is not
+    /// available, because the worker then encrypts the properties.
     pub(super) async fn encrypted_texts(
         &self,
         job: &PreparedMessage,

@@ -29,13 +29,13 @@ impl Client {
     /// content of their blobs, properties are decrypted if the key-encryption keys are available, and the pieces of a list are joined.
     /// Returns `None` if the entity does not exist.
     ///
-    /// This takes one request. It takes one more if the entity has several rows, two more for each blob, and one more if the entity is
-    /// a copy with blobs, for its primary. If the entity changes and a blob is therefore deleted before it is read, the entity is read
-    /// again.
+    /// This takes one request, one more if the entity has several rows, and two more for each blob. If the entity is a copy with blobs,
+    /// one more request reads its primary. Encrypted properties take the requests of [`decrypt`](Self::decrypt) as well. If the entity
+    /// changes, one of its blobs may be deleted before it is read. The entity is then read again.
     ///
-    /// A pointer is followed only to a blob in the container of the table's `large_entity` view, and only if the blob belongs to this
-    /// entity or to the primary that it is a copy of. Any other pointer is an error, because anyone who can write the row can put any
-    /// pointer into it.
+    /// A pointer is followed only to a blob in the container that the catalog declares for large values of the table, and only if the
+    /// blob belongs to this entity. The blobs of a copy belong to its primary, and the container is that of the primary's table. Any
+    /// other pointer is an error, because anyone who can write the row can put any pointer into it.
     ///
     /// ```
     /// # use evenkeel_client::{Client, ClientError};
@@ -82,8 +82,9 @@ impl Client {
         Ok(row)
     }
 
-    /// Reads the entity again after a blob was missing. A write deletes the blobs of the version before it, so a
-    /// missing blob is an error only if the entity still has the same version.
+    /// Reads the entity again after one of its blobs could not be read. A write deletes the blobs of the version that
+    /// it replaces, so the blob may belong to an older version. If the entity still has the version at `etag`, returns
+    /// the error `broken`.
     async fn newer(
         &self,
         table: &TableRef,

@@ -2,8 +2,8 @@
 //!
 //! An `archive` job writes the copy before it deletes the source, and a `restore` job writes the source before it
 //! deletes the copy. Therefore the entity is in the source table, in the archive, or in both at any time. The source is
-//! read first, then the archive, then the source again. These reads find the entity even if it moves meanwhile, unless
-//! it moves both ways between two of them.
+//! read first, then the archive, then the source again. These reads miss only an entity that is restored between the
+//! first two reads and archived again before the third.
 
 use bytes::Bytes;
 

@@ -125,7 +125,7 @@ impl Client {
             .ok_or_else(|| ClientError::unknown("table", name, self.catalog.tables.values()))
     }
 
-    /// Like `table`, but also accepts a table that is spread over several accounts, which can only be read.
+    /// Like `table`, but also accepts a table that is spread over several accounts. Such a table can only be read.
     fn target(&self, name: &TableName) -> Result<TargetRef, ClientError> {
         self.catalog
             .target(name)

@@ -35,8 +35,9 @@ struct ValuePlace {
 }
 
 impl Client {
-    /// Returns the location of the blobs that a row may point to. The blobs belong to the row itself, or to the
-    /// primary that the row is a copy of. `None` if the table of that entity has no large values.
+    /// Returns the location of the blobs that a row may point to. For a copy, these are the blobs of its primary,
+    /// otherwise those of the row's own entity. `None` if the primary does not exist or no longer has this copy. Also
+    /// `None` if the table of that entity or primary has no large values.
     async fn value_place(
         &self,
         table: &TableRef,

@@ -53,8 +53,10 @@ impl Client {
     /// version. If there is no ETag, the present version is checked. A deleted primary is in step when everything derived from it is
     /// deleted. If the primary sets properties on the entities of a range, these entities and their own items count as derived from it.
     ///
-    /// This takes one request if the version at this ETag is the one that was last in step, and otherwise two requests. Entities that are
-    /// derived from derived entities have footprints of their own. They are not checked.
+    /// An item may be an entity from which other items are derived. These other items are not checked, because that entity has a
+    /// footprint of its own.
+    ///
+    /// This takes at most two requests. One request is enough if the primary was last in step at exactly this ETag.
     ///
     /// # Errors
     ///

@@ -88,9 +88,9 @@ impl Client {
         prepare(job, queue, &self.queues, &self.catalog).map_err(ClientError::Job)
     }
 
-    /// Sends a checked job. If the key-encryption keys are available, its encrypted properties are encrypted here,
-    /// otherwise by the worker. An encrypted batch may need several messages. In this case the id of the first message
-    /// is returned.
+    /// Sends a checked job. If the key-encryption keys are available, the client encrypts the properties that must be
+    /// encrypted; otherwise the worker encrypts them. An encrypted batch may need several messages. In this case the id
+    /// of the first message is returned.
     pub async fn send(&self, job: &PreparedMessage) -> Result<SentMessage, ClientError> {
         let queues = &self.account(&job.account)?.queues;
         let encrypted = self.encrypted_texts(job).await?;
@@ -212,8 +212,9 @@ pub(super) fn packed(json: &str) -> Result<String, String> {
     })
 }
 
-/// Returns the table of the primary that a job is about. This table and the key select the shard. For an archive or
-/// restore job, it is the source of the archive, so that all jobs of one primary go to the same shard.
+/// Returns the table of the primary that a job is about. The shard of the job is selected by this table and the key.
+/// For an archive or restore job, the table is the source of the archive, so that all jobs of one primary go to the
+/// same shard.
 pub(super) fn table_of(job: &Job, catalog: &Catalog) -> Result<TableRef, String> {
     let derives = job.effect() == Effect::Derives;
     match job.operation().subject() {

@@ -7,9 +7,8 @@
 //!  any ──── throttled, or much slower at the same limit ──▶ three quarters of it
 //! ```
 //!
-//! The first climbs work like TCP's slow start: each doubles the limit, after a shorter window,
-//! until the rate stops growing. A short window measures inexactly; later windows correct its
-//! errors.
+//! The first climbs work like TCP's slow start: each doubles the limit, until the rate stops
+//! growing. Their windows are shorter and therefore less exact. Later windows correct the errors.
 //!
 //! While a queue has a backlog, the number of jobs in flight equals the limit. By Little's law,
 //! this number is the rate times the length of a run. So a higher limit brings either a higher rate
@@ -18,18 +17,18 @@
 
 use std::time::Duration;
 
-/// Lower bound of the limit. With fewer jobs, a change of the rate could not be measured. A store
-/// that throttles needs no lower limit, because requests to its busy partitions are paced
+/// Lower bound of the limit. With fewer jobs in flight, a change of the rate could not be measured.
+/// The bound holds even if a store throttles, because requests to its busy partitions are paced
 /// separately.
 pub(crate) const FLOOR: usize = 16;
 pub(crate) const START: usize = 64;
-/// Upper bound of the limit: a queue takes 2,000 messages a second (Azure's target), and a job
-/// takes a quarter of a second.
+/// Upper bound of the limit. Azure's target for a queue is 2,000 messages a second. If a job takes
+/// a quarter of a second, 500 jobs are in flight at this rate.
 pub(crate) const CEILING: usize = 512;
 /// Memory estimate of one job: several copies of its message and of a small entity.
 const JOB_BYTES: u64 = 256 << 10;
 /// Limits for the jobs of batches. The lower bound is one transaction of a hundred jobs. The upper
-/// bound is ten such transactions, which keep an account busy if it answers in 10 ms.
+/// bound is ten such transactions. Even an account that answers in 10 ms is kept busy by them.
 pub(crate) const BATCH_START: usize = 256;
 const BATCH_FLOOR: usize = 100;
 const BATCH_CEILING: usize = 1_024;
@@ -50,8 +49,8 @@ const COLLAPSE_RATIO: f64 = 0.5;
 /// If more than this part of the jobs is throttled, the store itself is at its limit. Otherwise the
 /// cause may be a single hot partition.
 const MAX_THROTTLED_RATIO: f64 = 0.05;
-/// Number of windows without a climb after a retreat, or after a climb that did not raise the rate.
-/// The number is doubled, up to the maximum, while nothing changes.
+/// After a retreat, or after a climb that did not raise the rate, the limit stays for this many
+/// windows. The number doubles with each such climb in a row, up to `MAX_REST`.
 const REST: u32 = 8;
 const MAX_REST: u32 = 128;
 
@@ -135,8 +134,8 @@ impl AdaptiveLimit {
         self.limit
     }
 
-    /// Whether a window is long enough. Each slot must have been used once while `starting`, and
-    /// twice later.
+    /// Whether a window is long enough. On average, each slot must have ended one run while
+    /// `starting`, and two runs later.
     pub(crate) fn is_conclusive(&self, window: &Window) -> bool {
         let (least, times) = if self.starting {
             (MIN_WINDOW.0, 1)
@@ -458,8 +457,8 @@ mod tests {
             let limits = store.limits(&mut controller, 400);
             let late = &limits[100..];
             let brought = late.iter().map(|limit| (*limit as f64 / store.run).min(store.most)).sum::<f64>() / late.len() as f64;
-            // If a store throttles, the floor may exceed its capacity, and a climb by half may
-            // overshoot.
+            // The test does not require more than this part. The capacity of a store that throttles
+            // may be below the floor, and a climb by half may overshoot it.
             prop_assert!(brought >= best * 0.6, "{brought} of {best}: {limits:?}");
         }
     }

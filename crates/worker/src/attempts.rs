@@ -2,16 +2,16 @@
 //! in the message. Pure.
 //!
 //! The service counts every Get Messages request that it executes, even if the answer is lost. So a
-//! delivery counts as an attempt only if the note records that a run began and does not record how
-//! it ended:
+//! delivery alone is not an attempt. A run is an attempt if the note records its beginning, unless
+//! its delivery was written off later:
 //!
-//! | delivery | note |
+//! | event | change of the note |
 //! | --- | --- |
-//! | no earlier delivery is unaccounted for | the first renewal sets `begun` to 1; this costs no request |
-//! | an earlier delivery is unaccounted for | a separate request before the run increases `begun` by 1 |
-//! | ended in order, not the job's fault | `free` increases by 1; after a transient failure `failing` is updated too |
-//! | ended in a panic or a timeout | `begun` stays as it was during the run, and `ended` increases by 1 |
-//! | saved its progress | all earlier deliveries are written off; a batch keeps how many of its jobs a delivery may run (`at_once`) |
+//! | a run begins, and no earlier run can have been cut off | the first renewal sets `begun` to 1; this costs no request |
+//! | a run begins, and an earlier run may have been cut off | a separate request before the run increases `begun` by 1 |
+//! | a run panics or times out | `begun` keeps its value, and `ended` increases by 1 |
+//! | a run saves its progress | all deliveries so far are written off; a batch keeps how many of its jobs a delivery may run (`at_once`) |
+//! | the delivery is settled in any other way | it is written off: `free` increases by 1; after a transient failure `failing` is updated too |
 //!
 //! A run that crashes the process within the first half of its first lease leaves no record. Such a
 //! message is poisoned after `max_dequeue_count` + 1 runs. No message is poisoned after fewer than
@@ -21,10 +21,9 @@ use jiff::Timestamp;
 
 use evenkeel_model::job::{Note, TransientFailures};
 
-/// If the note does not fit into the message, no run can be recorded, and only the service's
-/// dequeue count is known. Such a message is exhausted only after this many times
-/// `max_dequeue_count`. The case is rare: the text must be within some 80 bytes of the limit even
-/// when compressed.
+/// Limit for messages that have no room for a note, as a multiple of `max_dequeue_count`. Their
+/// runs cannot be recorded, so every delivery counts, even if its answer was lost. Such messages
+/// are rare: the text must be within some 80 bytes of the limit even when compressed.
 const UNRECORDED_FACTOR: u32 = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -57,7 +57,9 @@ impl OpenCircuits {
         self.open.wait_until(is_closed(account)).await;
     }
 
-    /// Waits until all circuit breakers are closed. Never returns if none is open.
+    /// Waits until all circuit breakers are closed, so that a retry can be sent early. Never
+    /// returns if no circuit breaker is open at the beginning. The caller's pause then has its full
+    /// length.
     pub(crate) async fn wait_all_closed(&self) {
         if self.open.read(Vec::is_empty) {
             pending::<()>().await;

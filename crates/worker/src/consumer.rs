@@ -18,8 +18,8 @@ use evenkeel_storage::{BlobStore, Message, QueueStore};
 #[serde(rename_all = "lowercase")]
 pub enum QueueKind {
     Jobs,
-    /// The queue has rechecks that earlier runs requested, and jobs that their job queue does not
-    /// accept.
+    /// The queue has rechecks that earlier runs requested. It also has sync and carry jobs that
+    /// runs have queued although the job queue does not accept them.
     Rechecks,
 }
 
@@ -60,8 +60,8 @@ pub(crate) struct QueueConsumer {
 }
 
 impl QueueConsumer {
-    /// Maximum number of jobs that cannot be coalesced and wait for one key. Half of the slots stay
-    /// free for other keys.
+    /// Maximum number of jobs that may wait for one key. Jobs that can be coalesced do not count.
+    /// Half of the slots stay free for other keys.
     pub(crate) fn max_waiters(&self) -> usize {
         self.slots.count().div_ceil(2)
     }

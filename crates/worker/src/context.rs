@@ -19,9 +19,10 @@ use evenkeel_model::job::Primary;
 use evenkeel_model::settings::WorkerSettings;
 use evenkeel_storage::{Clock, Rng};
 
-/// Resolves the primary of a job, so that no two jobs of one primary run at once. If the primary is
-/// an archived entity, the list also has the primary from which it was archived. If the list is
-/// empty (because the archive is not in the catalog), the job fails without waiting for a key.
+/// Resolves the primary of a job, which is the first of the returned primaries. No two jobs with
+/// the same primary run at once. If the table of the primary is the target of an archive, the
+/// primary in the archive's source follows. The list is empty if the job concerns many primaries,
+/// or if its table or archive is not in the catalog. Such a job does not wait for a key.
 pub type PrimaryResolver = Arc<dyn Fn(&Job) -> Vec<Primary> + Send + Sync>;
 
 pub(crate) struct RunContext {
@@ -40,8 +41,9 @@ pub(crate) struct RunContext {
     pub(crate) unsettled: UnsettledMessages,
     pub(crate) quarantine: CrashQuarantine,
     pub(crate) stop: Stop,
-    /// Cancelled when a job finds data of a later catalog. Such jobs are retried until the worker
-    /// has that catalog, so a worker that runs until idle would never end.
+    /// Cancelled when a job finds data of a later catalog. Such a job is retried until the worker
+    /// has that catalog. A worker that runs until idle ends instead, because it would never become
+    /// idle.
     pub(crate) outdated: CancellationToken,
     pub(crate) tally: WorkerTally,
     pub(crate) items: job_metrics::ItemCounters,

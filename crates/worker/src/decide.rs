@@ -4,26 +4,27 @@
 //! | outcome | settlement | counts as an attempt |
 //! |---|---|---|
 //! | done, skipped | delete | – |
-//! | advanced | release with its progress in the message, visible at once | no |
-//! | permanent failure, message rejected (undecodable, unknown, not allowed) | poison | – |
-//! | transient | release with a growing delay; poison (exhausted) after it failed long enough and often enough | no |
+//! | a part of the job is done (`Advanced`) | release with the progress in the message, visible at once | no |
+//! | permanent failure | poison | – |
+//! | the message was rejected: undecodable, unknown or not allowed | poison | – |
+//! | transient failure | release with a growing delay; poison (exhausted) if the job has failed for long enough and often enough | no |
 //! | a request was withheld, outdated catalog | release with a growing delay | no |
-//! | drain, job of a batch that was not started | release, visible at once | no |
-//! | lease expired | release with a growing delay | no |
+//! | the worker drains, or the job of a batch was not started | release, visible at once | no |
+//! | the lease has expired | release with a growing delay | no |
 //! | the run could not be recorded | release with a growing delay | no |
-//! | too many jobs wait for the key | release with the first delay | no |
-//! | timeout | release with a growing delay; poison (exhausted) after the last attempt | yes, unless a store refuses all requests |
-//! | panic | release with a growing delay; poison (exhausted) after the last attempt | yes |
-//! | attempts used up before the run (crashes) | poison (exhausted) | – |
-//! | lease lost | none, because another receiver has the message | yes, if the message records that a run began |
+//! | too many jobs wait for the key | release with the delay of a first retry | no |
+//! | timeout while a store refuses all requests | release with a growing delay | no |
+//! | panic, or any other timeout | release with a growing delay; poison (exhausted) after the last attempt | yes |
+//! | earlier deliveries have used up the attempts | poison (exhausted) | – |
+//! | the lease was lost | none, because another receiver has the message | yes, if the message records that a run began |
 //!
 //! A message that would expire before a worker sees it again is poisoned (expired) instead of
 //! released.
 //!
-//! A timeout counts as an attempt because a run that hangs cannot be distinguished from a slow one,
-//! and either occupies a slot until the timeout. If timeouts did not count, a job that hangs would
-//! be retried until it expires. While a store refuses all requests, however, the store is the cause
-//! of the timeout.
+//! A run that hangs cannot be distinguished from a slow run, and each occupies a slot until the
+//! timeout. If timeouts did not count as attempts, a job that hangs would be retried until its
+//! message expires. A timeout while a store refuses all requests does not count, because the store
+//! is the cause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +125,7 @@ pub(crate) struct DecisionInput {
     pub(crate) attempts: u32,
     /// Transient failures since the last progress, including this delivery if it failed transiently.
     pub(crate) failing: TransientFailures,
-    /// Time since the first of these failures, by the queue's clock.
+    /// Time since the first failure in `failing`, by the queue's clock.
     pub(crate) failing_for: Duration,
     /// Time until the message expires, by the queue's clock; `None` if it never does.
     pub(crate) ttl: Option<Duration>,
@@ -169,7 +170,8 @@ pub(crate) struct JobProgress {
     pub(crate) delay: Duration,
     /// How many jobs of a batch each later delivery may run; `None` for all.
     pub(crate) jobs_per_delivery: Option<u32>,
-    /// The transient failures of a batch in which no job ended.
+    /// The transient failures of a batch so far, if no job of the batch has ended. They stay
+    /// recorded, so that the time until the message is given up continues.
     pub(crate) failing: Option<TransientFailures>,
 }
 
@@ -208,14 +210,14 @@ pub(crate) struct PoisonVerdict {
     pub(crate) reason: Reason,
     pub(crate) step: String,
     pub(crate) error: String,
-    /// How the delivery counts if the poison queue cannot be reached, so that the message is
-    /// released instead.
+    /// How the delivery counts if the poison message cannot be put and the message is released
+    /// instead.
     pub(crate) attempt: Attempt,
 }
 
-/// A message may be visible for this long before a worker receives it. An idle worker polls every
-/// `poll.max`, by default 1.5 s; the rest is a margin. If a message that expires within this time
-/// were released, it would be lost.
+/// A visible message may wait this long until a worker receives it. An idle worker polls every
+/// `poll.max`, by default 1.5 s; the rest is a margin. A message that expires within this time is
+/// poisoned, because it would be lost if it were released.
 pub(crate) const UNSEEN: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -> Settlement {
@@ -248,8 +250,9 @@ pub(crate) fn decide(end: &RunOutcome, input: &DecisionInput, limits: &Limits) -
                     return poison(Reason::Exhausted, end, &before);
                 }
                 FailureClass::Transient { retry_after } => {
-                    // Delays grow with the failures since the last progress, so a table walk with
-                    // many parts does not wait longer and longer.
+                    // The delay grows with the failures since the last progress, not with the
+                    // deliveries. Otherwise a table walk would wait longer and longer, because each
+                    // of its parts is a delivery.
                     let delay_growing = limits.retry_delay.wait(input.failing.runs, input.unit);
                     let delay = delay_growing.max(retry_after.unwrap_or_default());
                     Settlement::Release {
@@ -325,7 +328,7 @@ const fn gives_up(input: &DecisionInput, limits: &Limits) -> bool {
 fn poison(reason: Reason, end: &RunOutcome, before: &str) -> Settlement {
     let (step, error) = describe(end);
     let attempt = match end {
-        // The run is not repeated, so its attempt stays recorded in the message.
+        // If the message has to be released instead, this run must still count as an attempt.
         RunOutcome::Panicked(_) | RunOutcome::TimedOut(_) => Attempt::Counts,
         _ => Attempt::WrittenOff,
     };

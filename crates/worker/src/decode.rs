@@ -241,7 +241,7 @@ fn refusal(allowed: &JobAllowance, request: &JobRequest) -> Option<String> {
         .or_else(|| allowed.refuses(&job?.job))
 }
 
-/// The work of some job of a batch, for a property that all its jobs share.
+/// The work of one job of a batch. The caller uses only what all jobs of the batch have in common.
 pub(crate) fn sample_work(batch: &Batch, kind: QueueKind) -> Result<Work, String> {
     match kind {
         QueueKind::Jobs => batch

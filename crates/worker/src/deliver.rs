@@ -291,7 +291,8 @@ impl DeliveryFacts<'_> {
         }) = *jobs
             && settled == SettleOutcome::Lost
         {
-            // Jobs without a poison message are redelivered with the message.
+            // The message was not settled, so it will be redelivered. Each of its jobs then runs
+            // again, unless the job has a poison message.
             WorkerTally::add(&tally.lost);
             WorkerTally::add_many(&tally.poisoned, poisoned);
             job_metrics::keys(

@@ -20,7 +20,7 @@ use evenkeel_model::settings::QueueSettings;
 use evenkeel_model::{AccountName, QueueName};
 use evenkeel_storage::{Rng, StoreError, Stores};
 
-/// Delay before an erasure is retried because another command held poison messages.
+/// If another command hides poison messages, the erasure is retried after this delay.
 const HELD_RETRY: Duration = Duration::from_mins(1);
 
 const STEP: &str = "discarding poison messages about an erased entity";
@@ -99,8 +99,8 @@ impl PoisonWalks {
             requests.waiting.push(Arc::downgrade(&primary));
             requests.begun + 1
         };
-        // All other steps of the erasure are done, so the erasure keeps no announcement open while
-        // it waits here.
+        // This wait may be long. It keeps no announcement open, because all other steps of the
+        // erasure are done.
         let mut last = exclude_from_timeout(self.last.lock()).await;
         if last.number >= number && last.primaries.contains(&primary) {
             return last.ended.clone();

@@ -9,8 +9,8 @@ use super::consumer::{QueueConsumer, QueueKind};
 use evenkeel_model::cause;
 use evenkeel_storage::Clock;
 
-/// Whether a run that ends when idle waits for rechecks, which become visible after
-/// `recheck_after`.
+/// Whether a worker that runs until it is idle also waits for rechecks. They become visible only
+/// after `recheck_after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rechecks {
     /// Due rechecks are run, and later ones are left on their queues.
@@ -20,8 +20,9 @@ pub enum Rechecks {
     Awaited,
 }
 
-/// Waits until every queue has been empty, with nothing in flight, for `quiet`. The message count
-/// of a queue includes hidden messages, so no message is waiting for a retry either.
+/// Waits until the queues have been empty for `quiet`, with nothing in flight. Recheck queues are
+/// included only if rechecks are awaited. An empty queue has no message that waits for a retry,
+/// because the message count includes hidden messages.
 pub(crate) async fn idle(
     consumers: &[Arc<QueueConsumer>],
     quiet: Duration,

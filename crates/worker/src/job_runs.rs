@@ -131,8 +131,8 @@ impl OpenDelivery<'_> {
     }
 }
 
-/// Shortens the list of changes of a batch's job to what an observer gets. The metrics have counted
-/// all changes.
+/// Keeps only as many changes of a job as an observer gets. The metrics have already counted all
+/// changes.
 fn shortened(end: RunOutcome, most: usize) -> RunOutcome {
     let Some(ran) = end.ran().filter(|ran| ran.summary().changes.len() > most) else {
         return end;

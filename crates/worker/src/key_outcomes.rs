@@ -16,7 +16,7 @@ use evenkeel_model::job::Batch;
 const BYTES: usize = 16 * 1024;
 const ERROR_BYTES: usize = 256;
 /// Maximum number of bytes of one key, enough for 512 characters. A job with a longer key is an
-/// error, and the key is shortened here.
+/// error, so its key may be shortened here.
 const KEY_BYTES: usize = 1_540;
 
 /// The keys of one delivery, as many as fit. Keys whose jobs did not succeed come first.
@@ -83,7 +83,8 @@ impl Texts {
 }
 
 impl KeyOutcomes {
-    /// `settled` is the outcome of all jobs that have neither ended nor been poisoned.
+    /// `settled` is the settlement of the message. It decides the outcome of every job that is
+    /// neither done, nor skipped, nor poisoned.
     pub(super) fn of(
         batch: &Batch,
         table: Option<TableName>,

@@ -46,8 +46,9 @@ use evenkeel_model::limits;
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
 const RETRY_MIN: Duration = Duration::from_secs(5);
-/// While renewals fail, a short lease retries them at intervals of this part of its length. So even
-/// the shortest lease (10 s) has two more renewals after the first has failed.
+/// While renewals fail, the pause between them is halved, down to `RETRY_MIN`. For a short lease,
+/// the minimum is its length divided by this number. So even the shortest lease (10 s) has two more
+/// renewals after the first has failed.
 const RETRY_PART: u32 = 8;
 /// The resolution of timers, and therefore the shortest sleep. A zero-length sleep would busy-loop.
 const TICK: Duration = Duration::from_millis(1);
@@ -64,8 +65,8 @@ pub(crate) struct Lease {
     id: String,
     receipt: String,
     /// The text that every renewal sends, because an update without a text would empty the message.
-    /// `None` if the text could not be read. The lease is then never renewed, because no other text
-    /// may replace the message's own.
+    /// `None` if the text could not be read. Such a lease is never renewed, because any other text
+    /// would overwrite the text of the message.
     text: Option<String>,
     pending_note: Option<Note>,
     visibility: Duration,
@@ -83,7 +84,8 @@ pub(crate) struct Lease {
     quarantine_permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Gives work under the lease the last proof that the message is still this worker's.
+/// Shows work under the lease when the service last confirmed that the message belongs to this
+/// worker.
 pub(crate) struct Confirmation {
     clock: Arc<dyn Clock>,
     requested: Notify,
@@ -121,8 +123,8 @@ pub(crate) enum LeaseOutcome<T> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoteOutcome {
-    /// The note is recorded, or the answer to the request was lost. If the answer was lost, a record is
-    /// correct as well, because the run begins now.
+    /// The note is recorded, or may be recorded because the answer to the request was lost. The run begins now in
+    /// either case, so a recorded note is true.
     Noted,
     /// The note does not fit into the message.
     NoRoom,
@@ -238,8 +240,8 @@ impl Lease {
         self.deadline
     }
 
-    /// Like [`hold`](Self::hold), but the work continues when the message expires, because no other
-    /// receiver can get an expired message.
+    /// Like [`hold`](Self::hold), but the work continues if the lease ends because the message
+    /// expires. No other receiver can get an expired message.
     pub(crate) async fn hold_past_expiry<T>(
         &mut self,
         work: impl Future<Output = T>,

@@ -67,7 +67,7 @@ impl DeliveryStatus {
         }
     }
 
-    /// `skipped` is true if the run that decided the settlement was skipped.
+    /// A message that was deleted counts as skipped if `skipped` is true, and otherwise as done.
     pub(super) const fn of(settled: SettleOutcome, skipped: bool) -> Self {
         match settled {
             SettleOutcome::Deleted if skipped => Self::Skipped,

@@ -18,7 +18,8 @@ const SHRINK_FACTOR: u32 = 4;
 ///
 /// If the answer to a Get Messages request is lost, the service has hidden the messages for a whole
 /// lease and has counted a delivery of each. So a lost answer makes the next batches small, and
-/// every answer doubles them again. If only long answers are lost, short ones still arrive.
+/// every answer doubles them again. Some networks lose only long answers; the answer to a small
+/// batch still arrives.
 #[derive(Debug, Clone)]
 pub(crate) struct PollBackoff {
     poll: PollInterval,

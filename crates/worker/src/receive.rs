@@ -117,9 +117,9 @@ async fn poll(
         u32::try_from(requested).unwrap_or(1),
         context.settings.lease,
     );
-    // A Get Messages request under way is awaited even if the run is stopped without time to drain.
-    // If it were dropped, the service would count a delivery of messages that no task handles. The
-    // received messages are released at once.
+    // When the run is stopped, a Get Messages request under way is still awaited, and the received
+    // messages are released at once. If the request were dropped, the service would count a
+    // delivery of messages that no task handles.
     let Some(got) = context.stop.settling.run_until_cancelled(get).await else {
         return ReceiverWait::Fixed(Duration::ZERO);
     };

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! If a sync waits when a run starts, the sync was received before the first read of that run. The
-//! run acts on the state of the primary at that time, so it covers the sync, whatever place the
-//! sync has in the queue.
+//! run acts on the state of the primary at that time, so it covers the sync, even if other jobs
+//! wait before the sync.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -69,7 +69,7 @@ impl<K: Hash + Eq + Clone, W> Schedule<K, W> {
     }
 
     /// Ends the run under this key. Returns the next job to run, with the jobs that are coalesced
-    /// into it. `None` if no job waits, so that the key is free.
+    /// into it. If no job waits, frees the key and returns `None`.
     pub(crate) fn next(&mut self, key: &K) -> Option<(W, Vec<W>)> {
         let waiting = self.running.get_mut(key)?;
         let Some((coalescing, first)) = waiting.pop_front() else {

@@ -23,8 +23,8 @@ use evenkeel_storage::{ErrorClass, MessageText, StoreError};
 
 const RETRIES: WaitPolicy =
     WaitPolicy::doubling(Duration::from_millis(250), Duration::from_secs(30));
-/// Time that a request may take. If a settlement is sent closer to the end of the lease, it may
-/// arrive too late.
+/// Time that a request may take. If a retry would be sent less than this before the end of the
+/// lease, the retry may arrive too late. The settlement then counts as unsettled.
 const MARGIN: Duration = Duration::from_secs(2);
 /// When the store answers again, delayed settlements are spread over this time.
 const SPREAD: Duration = Duration::from_secs(1);
@@ -74,8 +74,8 @@ impl OpenDelivery<'_> {
                 let delay = match self.lease.hold_past_expiry(put).await {
                     LeaseOutcome::Finished(true) => {
                         job_metrics::poisoned(consumer, verdict.reason);
-                        // The delete is persistent. If it failed, the message would be redelivered
-                        // and poisoned again under the same id.
+                        // The delete is repeated while the store fails. Otherwise the message would
+                        // be redelivered and poisoned again under the same id.
                         self.persist(SettleRequest::Delete).await;
                         return SettleOutcome::Poisoned(verdict.reason);
                     }
@@ -128,9 +128,9 @@ impl OpenDelivery<'_> {
         }
     }
 
-    /// Releases the message with its progress. If the progress does not fit, the message is
-    /// released unchanged, the same part of the job is repeated later, and the run counts as an
-    /// attempt.
+    /// Releases the message with its progress. If the progress does not fit into the message, the
+    /// message is released unchanged. A later delivery then repeats this part of the job, and the
+    /// present run counts as an attempt.
     async fn advance(&mut self, progress: &JobProgress) -> SettleOutcome {
         let note = self
             .facts
@@ -154,9 +154,9 @@ impl OpenDelivery<'_> {
         }
     }
 
-    /// Repeats a request until it is answered. While the store fails, the request is repeated even
-    /// after the lease, because a pop receipt stays valid until another receiver gets the message.
-    /// If another receiver gets it, the result is `Lost`.
+    /// Repeats a request until the store accepts or refuses it, even after the end of the lease.
+    /// The pop receipt stays valid until another receiver gets the message. In that case, the
+    /// result is `Lost`.
     async fn persist(&mut self, request: SettleRequest<'_>) -> SettleReply {
         let Self {
             facts:
@@ -245,8 +245,8 @@ impl OpenDelivery<'_> {
 }
 
 impl DeliveryFacts<'_> {
-    /// Gives up exhausted or expired work before its poison message is put. Returns whether the
-    /// poison message may be put.
+    /// Gives up the jobs of an exhausted or expired message before the message is poisoned. Returns
+    /// whether the poison message may be put now.
     async fn give_up(&self, verdict: &PoisonVerdict) -> bool {
         let Ok(payload) = &self.decoded.work else {
             return true;

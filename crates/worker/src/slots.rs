@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::adaptive_limit::Window;
 use evenkeel_model::limits;
 
-/// How long a receiver waits for half of the slots before it takes fewer. If jobs are short, half
-/// of the slots are free sooner. If jobs are long, free slots must not stay unused for longer.
+/// How long a receiver waits for half of the slots. Short jobs free this many slots sooner. With
+/// long jobs, the receiver then takes the slots that are free, so that they do not stay unused.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]

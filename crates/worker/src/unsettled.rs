@@ -1,9 +1,10 @@
 //! Settlements that a store did not accept before their leases ended.
 //!
 //! After an outage the messages in flight have long been visible again, but their pop receipts stay
-//! valid until another receiver gets them. If this worker polled before it has settled them, it
-//! would receive its own messages again, and the outage would cost each of them an attempt. So the
-//! receiver of their queue waits for a limited time until they are settled.
+//! valid until another receiver gets them. Before this worker polls a queue again, it must settle
+//! these messages. Otherwise it would receive them itself, and the outage would cost each message
+//! an attempt. So the receiver of a queue waits for a limited time until the messages of that queue
+//! are settled.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -84,8 +84,8 @@ pub enum WorkerError {
         #[source]
         source: Box<StoreError>,
     },
-    /// A newer catalog is recorded. Only a worker that runs until idle returns this error, because
-    /// it would otherwise never end.
+    /// A newer catalog is recorded. Only a worker that runs until idle returns this error. It would
+    /// retry the jobs of that catalog again and again, and never become idle.
     #[error("a newer catalog is recorded in the store. Update the configuration of this worker")]
     OutdatedCatalog,
 }
@@ -244,8 +244,9 @@ impl Worker {
         }
     }
 
-    /// Starts the tasks that do not handle a message. They run until the last settlement, because a
-    /// settlement may wait for a circuit breaker.
+    /// Starts the tasks that do not handle a message. The task that probes circuit breakers runs
+    /// until the last settlement, because a settlement may wait until a circuit breaker is closed.
+    /// The other tasks end when receiving stops.
     fn start_helpers(&self, context: &Arc<RunContext>, helpers: &mut JoinSet<()>) {
         let watching = Arc::clone(context);
         helpers.spawn(async move {
@@ -308,9 +309,9 @@ impl Worker {
             .collect();
         for ((_, queue), consumer) in needed {
             while let Err(error) = consumer.queues.create_queue(queue).await {
-                // While the service deletes a queue of the same name (409 QueueBeingDeleted), every
-                // mode waits. If the credentials are refused, a worker that runs forever waits as
-                // in an outage, until an operator corrects them.
+                // In every mode, the worker waits while the service deletes a queue of the same
+                // name (409 QueueBeingDeleted). A worker that runs forever also waits during an
+                // outage. If the credentials are refused, it waits until an operator corrects them.
                 let is_waited_for = match mode {
                     Mode::Forever => {
                         error.class.is_transient() || error.class == ErrorClass::Unauthorised

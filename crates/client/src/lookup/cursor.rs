@@ -30,8 +30,9 @@ pub(super) struct ReadContext<'a> {
 }
 
 impl ReadContext<'_> {
-    /// Whether a row is part of the result. The hash of a row's partition selects its account. A row in any other
-    /// account is skipped, because it still has to be moved or deleted.
+    /// Whether a row is part of the result. In a table that is spread over several accounts, the hash of the
+    /// PartitionKey selects the account of a row. If the row is in another account, it is skipped, because it still has
+    /// to be moved or deleted.
     fn wants(&self, row: &Row, range: &KeyRange) -> bool {
         let at_home = *self.table.accounts.holder(row.entity.key.pk.as_str()) == range.account;
         at_home
@@ -71,10 +72,11 @@ pub(super) struct Cursor<'a> {
     account: &'a Account,
     /// Rows that were read but not returned yet.
     rows: VecDeque<Row>,
-    /// The continuation of the page that `rows` come from, and the key of the last row returned.
+    /// Where a later lookup continues: the continuation that returned the page of `rows`, and the key of the last row
+    /// returned from this page.
     position: Position,
-    /// The last row that an earlier lookup returned. It is kept until a page reaches beyond it, because a page may be
-    /// shorter when it is read again.
+    /// The last row that an earlier lookup returned. All rows up to it are dropped again. It is kept until a page
+    /// reaches beyond it, because the page that contained it may be shorter when it is read again.
     taken: Option<EntityKey>,
     /// The page to read next; `None` at the end of the range.
     next: Option<NextPage>,
@@ -166,8 +168,9 @@ impl<'a> Cursor<'a> {
         };
         let before = match rows.iter().position(|row| row.entity.key == *taken) {
             Some(last) => last + 1,
-            // Stores order some rare characters differently. A row that comes after `taken` in any of these orders is
-            // kept and may be returned twice.
+            // Stores order some rare characters differently. A row is dropped only if it sorts before `taken` in every
+            // such order, or comes before such a row on this page. So no row is missed, but a row may be returned
+            // twice.
             None => rows
                 .iter()
                 .rposition(|row| row.entity.key.sorts_before_everywhere(taken))

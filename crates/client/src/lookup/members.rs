@@ -8,8 +8,9 @@ use evenkeel_model::template::{Template, unescape};
 use evenkeel_model::{BlobName, ETag, EdmValue, Entity, EntityKey, Member, Row, TableName};
 use evenkeel_storage::Account;
 
-/// Turns a member of a list into a row with the keys of the member's primary. Every other text of the member becomes
-/// a property that has the name of its template.
+/// Turns a member of a list into a row with the keys of the member's primary. Each other text of the member becomes a
+/// property. If the template of the text is a single property, the name is that of this property; otherwise it is the
+/// template itself.
 pub(super) fn of_list(
     member: &Member,
     list: &Row,
@@ -54,9 +55,9 @@ pub(super) fn of_group(
     })
 }
 
-/// Returns up to `top` members after `after` from the lists in some blobs, in order. Each member is a row, with the
-/// ETag that the list stores for the member. If there are more members, the last returned member is returned as
-/// well.
+/// Returns up to `top` members after `after`, in order, from the lists in some blobs. Each member becomes a row. Its
+/// ETag is the one that the list stores for the member. If there are more members, also returns the last member of the
+/// result, after which a later lookup continues.
 pub(super) async fn in_blobs(
     view: &View,
     lists: &BlobLists,
@@ -107,7 +108,7 @@ fn broken(what: impl Into<String>) -> ClientError {
 }
 
 /// Makes an entity with the keys of a member's primary. If no text of the member is the PartitionKey, the list is in
-/// the partition of its primaries, so the PartitionKey of the list is unescaped and used.
+/// the partition of its primaries. The PartitionKey is then that of the list, unescaped.
 fn row(member: &Member, list: Option<&EntityKey>, templates: &[Template]) -> Option<Entity> {
     if member.0.len() != templates.len() {
         return None;

@@ -23,8 +23,8 @@ pub(super) struct Merge<'a> {
 }
 
 impl<'a> Merge<'a> {
-    /// Reads the first page of all ranges concurrently. There are at most as many ranges as a template has buckets, in
-    /// each account.
+    /// Reads the first page of all ranges concurrently. The ranges are few: in each account, at most one for each
+    /// bucket of a template.
     pub(super) async fn start(
         reading: &ReadContext<'_>,
         ranges: &[AccountRange<'a>],
@@ -43,9 +43,9 @@ impl<'a> Merge<'a> {
         })
     }
 
-    /// Returns the next row and its range. The rows are in the order of their keys without the prefixes of the ranges.
-    /// A cursor reads its next page only when a row of that page is requested, so that a caller who wants ten rows
-    /// causes no further request.
+    /// Returns the next row and its range. Rows are ordered by their keys without the parts in which the ranges differ,
+    /// such as buckets. A cursor reads its next page only when a row of that page is requested, so that a caller who
+    /// wants ten rows causes no further request.
     pub(super) async fn next(
         &mut self,
         reading: &ReadContext<'_>,

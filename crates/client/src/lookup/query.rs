@@ -175,10 +175,10 @@ impl<'c> Lookup<'c> {
         self
     }
 
-    /// Returns only rows that satisfy a condition in the language of `when`. It applies to tables, archives in tables, and copies. The
-    /// service evaluates the parts of the condition that it can, but still reads the rows that do not satisfy them. The class of the query
-    /// shows how many rows that may be. If the condition needs properties that are not in the first row of an entity, two more requests
-    /// read them.
+    /// Returns only rows that satisfy a condition in the language of `when`. The condition applies to tables, archives in tables, and
+    /// copies. The service evaluates as much of the condition as it can, but it still reads the rows that do not satisfy the condition.
+    /// The class of the query shows how many rows the service may read. If the condition needs properties that are not in the first row
+    /// of an entity, two more requests read them.
     #[must_use]
     pub fn filtered(mut self, condition: Condition) -> Self {
         self.condition = Some(condition);

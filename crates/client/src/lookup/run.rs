@@ -400,15 +400,16 @@ impl Lookup<'_> {
         }
     }
 
-    /// Returns entities of a table by their own keys. The condition of a wide entity is evaluated only when all rows of
-    /// the entity have been read. For each entity that does not satisfy the condition, another entity is read.
+    /// Returns entities of a table by their own keys. In a table of wide entities, all rows of an entity are read
+    /// before the condition is evaluated. For each entity that does not satisfy the condition, another entity is read.
     async fn in_own_keys(
         &self,
         what: String,
         table: &TargetRef,
     ) -> Result<LookupResult, ClientError> {
         let plan = lookup::plan_by_own_keys(what, table, &self.terms, self.scan)?;
-        // A table that is spread over several accounts has no wide entities, so the first account is sufficient.
+        // Only wide entities need this table. A table that is spread over several accounts has no wide entities, so its
+        // first account is sufficient.
         let whole_in = table.first();
         let catalog = self.client.catalog();
         let is_wide = catalog.wide.contains(&whole_in);
@@ -455,8 +456,8 @@ impl Lookup<'_> {
     }
 
     /// Returns the table that the rows of the result belong to. For archived documents this is the source table of the
-    /// archive. A table in several accounts is represented by its first account. `None` for members of lists and for
-    /// documents of sinks.
+    /// archive. A table in several accounts is represented by its first account. `None` if the items of the view are
+    /// not rows, such as lists in blobs or documents of sinks.
     fn result_table(&self) -> Result<Option<TableRef>, ClientError> {
         let name = match &self.subject {
             LookupSubject::Table(table) => {
@@ -523,8 +524,8 @@ impl Lookup<'_> {
         Ok((requests > 0).then_some((lookup, requests)))
     }
 
-    /// Returns an error if the condition names an encrypted property, or if a key of a join does and the lookup does
-    /// not decrypt properties. Encrypted values cannot be compared and cannot be part of a key.
+    /// Returns an error if the condition names an encrypted property, because encrypted values cannot be compared. Also
+    /// returns an error if a key of a join needs an encrypted property, unless the lookup decrypts properties.
     fn refuse_encrypted(&self) -> Result<(), ClientError> {
         if self.condition.is_none() && self.joins.is_empty() {
             return Ok(());
@@ -605,8 +606,8 @@ impl Lookup<'_> {
         ))
     }
 
-    /// Returns the number of rows per page. If there is a condition, `top` does not limit it, because it is unknown how
-    /// many rows satisfy the condition.
+    /// Returns the number of rows per page. Without a condition, this is at most `top`. With a condition, a page is as
+    /// large as possible, because it is unknown how many rows satisfy the condition.
     fn page(&self, condition: Option<&Condition>) -> u32 {
         page_rows(if condition.is_some() {
             u32::MAX

@@ -63,8 +63,8 @@ fn view(partition_key: &str) -> View {
     }
 }
 
-/// Creates a store with copies of 200 employees, between which there are rows of another view. Pages of this store are
-/// short and sometimes empty.
+/// Creates a store with copies of employees. Some of the 200 rows belong to another view. Pages of this store are short
+/// and sometimes empty.
 async fn store(view: &View, folder: &tempfile::TempDir) -> Account {
     let options = Options {
         short_pages: Some(Arc::new(SeededRng::new(7))),

@@ -17,7 +17,8 @@ pub(super) struct Token {
     /// The position in each range of the plan, in the order of the ranges.
     pub(super) ranges: Vec<Position>,
     /// Lists of which only some members have been returned. A list is a row, or all blobs of the lookup together. There
-    /// are several such lists if new lists were added before a partly returned list between two lookups.
+    /// may be several such lists: if new lists were added before a partly returned list, a later lookup may end in one
+    /// of the new lists.
     #[serde(default, rename = "in", skip_serializing_if = "Vec::is_empty")]
     pub(super) inside: Vec<Inside>,
 }

@@ -1,18 +1,18 @@
-//! Decides how many jobs of a message a delivery may run, and the settlement of a batch from the
+//! Decides how many jobs of a message a delivery may run, and how a batch is settled after the
 //! outcomes of its jobs. Pure.
 //!
-//! A job is final if it is done, skipped or poisoned.
+//! A job is *final* if it is done or skipped, or if its poison message was put.
 //!
-//! | jobs | message |
+//! | after the delivery | settlement of the message |
 //! |---|---|
-//! | all are final | deleted, after the poison messages of the failed jobs were put |
-//! | some are final | released with only the remaining jobs; jobs that were not started come first; no attempt is charged |
-//! | none is final, some were started and some were not, and no job panicked, timed out or was given up | as in the previous row |
-//! | none is final, otherwise | released unchanged; the outcome with the greatest weight decides whether an attempt is charged |
-//! | the lease was lost | none: another receiver has it |
+//! | the lease was lost | none, because another receiver has the message |
+//! | all jobs are final | delete |
+//! | some jobs are final | release the remaining jobs, those that were not started first; no attempt is charged |
+//! | no job is final, and only some jobs were started | likewise, unless a started job counts as an attempt (panic, timeout) or is given up |
+//! | any other case | release the message unchanged; an attempt is charged if a started job counts as one |
 //!
-//! The delay is the shortest delay of the remaining jobs. It is zero if the message is released
-//! with only the remaining jobs and some of them were not started.
+//! The message is released with the shortest delay of the remaining jobs. The delay is zero if jobs
+//! that were not started come first.
 
 use std::time::Duration;
 
@@ -75,9 +75,10 @@ impl RunLimit {
         }
     }
 
-    /// Maximum number of jobs that the next delivery runs at once; `None` for all jobs. The number
-    /// does not grow, so that a message that is too large as a whole does not crash the process
-    /// again and again. Once the single job that crashes the process was found, all other jobs run.
+    /// How many jobs the next delivery may run; `None` for all jobs. If an earlier run of more jobs
+    /// was cut off, the number does not grow again, because a larger run might crash the process
+    /// again. `Exhausted` means that the job that crashes the process was found. The next delivery
+    /// runs all other jobs.
     fn next(self) -> Option<u32> {
         match self {
             Self::First(jobs) => u32::try_from(jobs).ok(),
@@ -108,15 +109,16 @@ pub(crate) struct BatchDecision {
     /// Number of jobs that have an outcome. They are the first jobs of the batch.
     started: usize,
     run_limit: RunLimit,
-    /// The delay of a first retry. After a delivery in which a job ended, no delay is longer than
-    /// this, because delays grow only with deliveries that make no progress.
+    /// The delay of a first retry. If at least one job ended in this delivery, no delay is longer.
+    /// Delays grow only with deliveries that make no progress.
     first_wait: Duration,
     lost: bool,
 }
 
 impl BatchDecision {
-    /// `ends` holds the outcomes of the first jobs of the batch. These are the jobs that were
-    /// started, or all jobs if the message would expire before its next delivery.
+    /// `ends` holds the outcomes of the jobs that were started, which are the first jobs of the
+    /// batch. If the message would expire before its next delivery, `ends` has an outcome for every
+    /// job.
     pub(crate) fn of(
         ends: &[JobOutcome],
         run_limit: RunLimit,
@@ -206,8 +208,9 @@ impl BatchDecision {
             .iter()
             .map(|left| left.attempt)
             .max_by_key(|attempt| weight(*attempt));
-        // A run that panicked or timed out must count as an attempt, or it would be retried for
-        // ever. A job that is given up stays first in the batch until its poison message is put.
+        // The message must be released unchanged in two cases. A run that panicked or timed out
+        // must count as an attempt, or it would be retried for ever. A job that is given up must
+        // stay first in the batch until its poison message is put.
         let may_turn =
             worst != Some(Attempt::Counts) && !matches!(self.run_limit, RunLimit::Exhausted(_));
         if ended > 0 || (not_started && self.started > 0 && may_turn) {

@@ -94,10 +94,11 @@ impl DiscardWalk {
 
 impl PoisonQueue {
     /// Discards the messages that are only about erased primaries, and the blobs that were staged
-    /// for them. A message that is also about other primaries stays.
+    /// for their jobs. A message that is also about other primaries stays.
     ///
-    /// Apart from some eight bytes for each message of the queue, the memory is bounded. Messages
-    /// that do not fit reappear by themselves after at most two minutes.
+    /// The messages that stay are shown again at the end, if they fit into [`MAX_KEPT_BYTES`]. All
+    /// others reappear by themselves after at most two minutes. The walk takes some eight more
+    /// bytes of memory for each message of the queue.
     ///
     /// The result includes the messages that were discarded before a failure.
     pub(crate) async fn discard_about(
@@ -149,7 +150,7 @@ impl PoisonQueue {
         for held in self.group_copies(page.into_iter(), None) {
             let message = &held.entry.message;
             let relevance = match self.body(message).await {
-                // No worker wrote a body of this size, because no job message is that large.
+                // The body is larger than any job message, so no worker wrote it.
                 Err(error) if error.class == ErrorClass::TooLarge => Relevance::Unclear,
                 body => body?.map_or(Relevance::Other, |body| {
                     targets.relevance(&body, message.first_enqueued, account, &self.recheck)
@@ -195,8 +196,8 @@ impl PoisonQueue {
     }
 
     /// Deletes the staged blobs of a job. Returns how many were deleted, and whether no blob
-    /// remains that may belong to the job. Since the job has not run, the hashes in the message
-    /// identify its blobs.
+    /// remains that may belong to the job. The job has not run, so no ETags of its blobs are known.
+    /// A blob is therefore deleted only if its content has the hash in the message.
     async fn unstage(&self, staged: &[StagedBlob]) -> Result<(u64, bool), StoreError> {
         let Ok(container) = ContainerName::new(STAGING) else {
             return Ok((0, true));

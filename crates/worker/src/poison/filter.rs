@@ -19,7 +19,7 @@ pub struct PoisonCriteria {
     /// Only messages poisoned for this reason: `exhausted`, `permanent`, `undecodable`, `expired`
     /// or `foreign`.
     pub reason: Option<String>,
-    /// Only messages with this cause, an id from a list.
+    /// Only messages with this cause: the id of a cause from a list.
     pub cause: Option<String>,
     /// Only messages whose job or error names this view.
     pub view: Option<String>,
@@ -180,9 +180,9 @@ pub struct PoisonFilter {
     pub since: Option<Timestamp>,
     /// Time before which the message was poisoned, by the worker's clock.
     pub before: Option<Timestamp>,
-    /// Latest time, by the queue's clock, at which a message may have been put on the poison queue.
-    /// It is set for a requeue or a discard, because later messages were not part of the list that
-    /// the user confirmed.
+    /// Messages that were put on the poison queue after this time, by the queue's clock, are not
+    /// selected. A requeue or a discard sets this time, because later messages were not part of the
+    /// list that the user confirmed.
     pub until: Option<Timestamp>,
 }
 
@@ -227,9 +227,10 @@ impl PoisonFilter {
         })
     }
 
-    /// Returns the reason if the selection of this message is ambiguous. It is ambiguous if several
-    /// messages have a requested id, and for one of them it is the id of the original message. A
-    /// message is never ambiguous if its id on the poison queue was requested.
+    /// Returns an error text if it is unclear whether the user has requested this message. This is
+    /// so if several messages have a requested id, and at least one of them has it as the id of its
+    /// original message. If the user requested the message by its id on the poison queue, there is
+    /// no doubt.
     pub(super) fn ambiguity(&self, one: &PoisonCopies, all: &[PoisonCopies]) -> Option<String> {
         let (one, all) = (&one.entry, || all.iter().map(|held| &held.entry));
         let claimed = |id: &&String| {

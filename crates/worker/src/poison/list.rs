@@ -2,9 +2,9 @@
 //!
 //! A peek returns the first 32 messages without hiding them, which is enough for a short queue. The
 //! messages of a longer queue are received, several pages at once, and hidden for about as long as
-//! the whole listing may take. At the end, up to some hundreds of messages are shown again one by
-//! one, even if the listing is interrupted. For more messages, that would take longer than the rest
-//! of their visibility timeout. Other commands wait for messages that a listing hides.
+//! the whole listing may take. At the end, even if the listing is interrupted, the messages are
+//! shown again one by one. If there are more than some hundreds, they are not shown again, because
+//! they reappear sooner by themselves. Other commands wait for messages that a listing hides.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,8 @@ impl PoisonQueue {
         let (front, total) = self.peek(filter.reason).await?;
         let seen = copies(&front);
         let hidden = total.saturating_sub(seen);
-        // If another command hides the missing messages, receiving would not show them either.
+        // The peek has shown all visible messages. If another command hides further messages,
+        // receiving would not show them either.
         if hidden == 0
             || (seen < u64::from(limits::QUEUE_BATCH) && !may_be_hidden_by_listing(hidden))
         {

@@ -102,7 +102,7 @@ impl Spellings {
             let read = flate2::read::GzDecoder::new(bytes)
                 .take(limits::EXPANDED_BODY_BYTES as u64 + 1)
                 .read_to_end(&mut expanded);
-            // A damaged stream still yields the bytes before the damage.
+            // If the stream is damaged, the bytes before the damage are still searched.
             self.opaque |= whole && (read.is_err() || expanded.len() > limits::EXPANDED_BODY_BYTES);
             if !expanded.is_empty() && !expanded.starts_with(&GZIP) {
                 self.add_bytes(&expanded, deep, whole);

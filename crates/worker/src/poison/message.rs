@@ -167,8 +167,9 @@ impl PoisonMessage {
             .map_err(|error| PoisonError(cause::chain(&error)))
     }
 
-    /// Returns the body to keep for a message's text. The body is decoded to readable text if
-    /// possible, but never expanded.
+    /// Returns the form in which a poison message keeps the text of a message. If the text is a
+    /// JSON object in Base64, the JSON is kept. Any other text is kept unchanged. In particular,
+    /// compressed text is not expanded.
     pub fn keep_body(text: &str) -> String {
         match body::decode(text) {
             Ok(body) if body.raw_bytes == body.text.len() && body.text.starts_with('{') => {
@@ -227,8 +228,8 @@ impl PoisonMessage {
         })
     }
 
-    /// The name of the blob for a body that does not fit. All copies of a message have the same
-    /// name, and the message id alone does not reveal it.
+    /// The name of the blob for a body that does not fit into the message. It is equal for all
+    /// copies of one original message. It cannot be guessed from the message id alone.
     pub fn body_blob_name(&self) -> Option<BodyBlob> {
         let digest = hex::encode(Sha256::digest(note::compared(self.body.as_ref()?)));
         let name = BlobName::new(format!("{}-{digest}", self.blob_prefix()?)).ok()?;

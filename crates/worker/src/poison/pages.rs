@@ -1,5 +1,5 @@
-//! Reads a poison queue page by page. Each message is hidden for some time. If the caller keeps a
-//! message, the caller makes it visible again.
+//! Reads a poison queue page by page. A received message is hidden for some time. If the caller
+//! does not delete the message, the caller must make it visible again.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -30,8 +30,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of messages that a listing shows again one by one.
 pub(super) const SHOWN_AGAIN: u64 = 320;
 
-/// Whether these hidden messages may be hidden by a listing. Messages hidden by a listing reappear
-/// within seconds.
+/// Whether a listing may have hidden these messages. A listing hides messages for some seconds. If
+/// there are at most `SHOWN_AGAIN`, it shows them again even sooner.
 pub(super) const fn may_be_hidden_by_listing(hidden: u64) -> bool {
     hidden > SHOWN_AGAIN
 }
@@ -171,8 +171,8 @@ impl<'q> PoisonPages<'q> {
     }
 
     /// Whether there may be more messages to read. The walk ends after as many messages as the
-    /// queue had at its beginning. Otherwise the walk over a queue that keeps growing would never
-    /// end.
+    /// queue had when the walk began, and one more page. Otherwise the walk over a growing queue
+    /// would never end.
     pub(super) fn may_have_more(&self) -> bool {
         self.seen() < self.most.saturating_add(u64::from(limits::QUEUE_BATCH))
     }

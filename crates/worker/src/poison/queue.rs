@@ -86,7 +86,8 @@ pub(super) struct PoisonCopies {
 }
 
 /// Returns a text that is equal for all copies of one original message. The text is made from the
-/// content of a copy, because ids can be forged. It includes the reason if the filter names one.
+/// content of a copy, because ids can be forged. If the filter names a reason, copies with
+/// different reasons have different texts.
 pub(super) fn original(message: &PoisonMessage, meant: Option<Reason>) -> String {
     let PoisonMessage {
         queue,
@@ -348,8 +349,8 @@ impl PoisonQueue {
         let messages: Vec<&Message> = messages.collect();
         stream::iter(messages)
             .for_each_concurrent(PARALLEL, |message| async move {
-                // An update without the text would empty the message, so it is left to reappear
-                // when its visibility timeout ends.
+                // An update without a text would empty the message. If the text is unreadable, the
+                // message stays hidden until its visibility timeout ends.
                 let MessageText::Readable(text) = &message.text else { return };
                 if let Err(error) = self.queues.update(&self.poison, &message.id, &message.pop_receipt, text, Duration::ZERO).await {
                     tracing::debug!(queue = %self.poison, message_id = message.id, error = %cause::chain(&error), "could not show poison message {} again; it reappears when its visibility timeout ends", message.id);

@@ -27,15 +27,17 @@ const WITHHELD: &str = "withheld";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasedPrimary {
     pub primary: Primary,
-    /// When the erasure was sent, by the queue's clock; `None` stands for now. Messages that were
-    /// put later may be about a new entity with the same key.
+    /// When the erasure was sent, by the queue's clock; `None` for an erasure that is sent now. A
+    /// message that was put later may be about a new entity with the same key, so it is not
+    /// discarded.
     pub sent: Option<Timestamp>,
     /// Limits the erasure; `None` if it is not limited.
     pub reach: Option<ErasureReach>,
 }
 
 /// The reach of an erasure that came from a queue with limited tables. It covers the messages about
-/// these tables, and the messages of the erasure's own queue that name no table.
+/// these tables. It also covers messages that name no table, if they are on the poison queue of the
+/// erasure's own queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasureReach {
     pub tables: AllowedTables,
@@ -132,8 +134,8 @@ impl ErasureTargets<'_> {
             None => {
                 let mentioned = self.mentioned(&Spellings::of(kept), &is_own);
                 match job::decode_request(object) {
-                    // A valid job about many primaries need not name each of them, so it may affect
-                    // other primaries.
+                    // A valid job about many primaries. It may affect primaries that its message
+                    // does not name.
                     Ok(_) if matches!(mentioned, Relevance::About(_)) => Relevance::Several,
                     Ok(_) => Relevance::Other,
                     Err(_) => mentioned,
@@ -159,8 +161,8 @@ impl ErasureTargets<'_> {
         }
     }
 
-    /// The relevance of a message whose jobs are about other primaries. If its text mentions an
-    /// erased primary, the relevance is unclear.
+    /// The relevance of a message whose jobs are about other primaries. If the text of the message
+    /// may mention an erased primary nevertheless, the relevance is unclear.
     fn at_most_unclear(
         &self,
         spellings: &Spellings,
@@ -300,9 +302,9 @@ impl ErasureTargets<'_> {
         each.max().unwrap_or(KeyMatch::Other)
     }
 
-    /// The primary with this key, with the table name as declared. If the table is the target of an
-    /// archive, the primary in the source of that archive follows, because the entity was there
-    /// before it was archived. Empty if the table or archive is unknown.
+    /// Returns the primary with this key, with the table name as declared. If its table is the
+    /// target of an archive, the primary with the same key in the archive's source follows, because
+    /// the entity was archived from there. Empty if the table or archive is unknown.
     fn forms_of(&self, NamedKey { field, of, pk, rk }: &NamedKey) -> Vec<Primary> {
         let op = if *field == "archive" {
             "archive"

@@ -3,8 +3,8 @@
 //!
 //! A page has 32 messages. Those that are not selected are kept in memory until the walk ends. If
 //! the filter has ids, the walk ends once all of them were found, so selecting messages from the
-//! front of a long queue takes a page or two. If a crash left another copy of such a message
-//! further back, that copy stays on the queue.
+//! front of a long queue takes a page or two. A crash may have left a second copy of a selected
+//! message further back. That copy stays on the queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,8 +90,8 @@ impl PoisonQueue {
                 .iter()
                 .filter_map(|message| message.next_visible.checked_sub(pages.hidden).ok())
                 .max();
-            // If the queue's clock was set back, it is behind the times of the messages and cannot
-            // show which messages were put later.
+            // If the queue's clock was set back, it is behind the times at which the messages were
+            // put. It then cannot show which messages were put after the walk began.
             walk.began = walk
                 .began
                 .or_else(|| got.filter(|got| page.iter().all(|message| message.inserted <= *got)));

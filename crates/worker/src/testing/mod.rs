@@ -1,9 +1,14 @@
 //! Stores and work for the worker's tests. Queues and blobs are in memory and follow the runtime's
 //! paused clock. A test chooses the faults and scripts the work.
 //!
-//! A test can inject an error before or after any operation of a queue takes effect, stores that
-//! refuse everything, slow requests, and crashes of a worker at any await (its run is dropped). A
-//! queue that loses or invents messages cannot be injected.
+//! A test can inject these faults:
+//!
+//! - an error of any operation of a queue, before or after the operation takes effect;
+//! - stores that refuse all requests;
+//! - slow requests;
+//! - a crash of a worker at any await. The worker's run is then dropped.
+//!
+//! A test cannot inject a queue that loses or invents messages.
 
 mod queues;
 mod stores;

@@ -289,15 +289,16 @@ async fn a_batch_with_progress_is_charged_no_attempt_and_one_without_ends_like_s
             ("b".to_owned(), Reason::Exhausted)
         ]
     );
-    // After a run that was cut off, one of the two jobs runs alone. In total there are five runs of
-    // each job alone, and one of both together.
+    // Both jobs run in the first delivery. Then `a` runs alone until its fifth run, and is
+    // poisoned. After that, attempts are counted from zero, and `b` runs alone five times.
     assert_eq!(
         (world.work.runs().len(), world.work.given_up().len()),
         (2 * 5 + 1, 2)
     );
 }
 
-/// A job that hangs stands for one that crashes the process: none of its runs is settled.
+/// The bad job hangs, and the worker crashes while the job runs. So none of its runs is settled, as
+/// if the job had crashed the process.
 #[tokio::test(start_paused = true)]
 async fn a_job_of_a_batch_that_crashes_the_process_is_isolated_and_poisoned_alone() {
     for bad in [0, 5, 31, 32, 63] {

@@ -55,7 +55,7 @@ pub(super) struct Daemon {
     secret: Arc<SigningSecret>,
 }
 
-/// `worker.recheck_after`. A request that was sent earlier than this can no longer arrive.
+/// `worker.recheck_after`. After this time, no request of an earlier run can still arrive.
 const RECHECK_AFTER: Duration = Duration::from_mins(26);
 
 impl Daemon {
@@ -666,8 +666,8 @@ async fn a_hundred_primaries_of_one_message_take_a_few_requests() {
             found.push(requests_of(&daemon, catalog.clone(), &message).await);
         }
     }
-    // The messages are the first sync into one index, a sync that changes nothing, an archive job
-    // that also moves the copies, and jobs of a table without views.
+    // The results are those of the first sync into one index, of a sync that changes nothing, of an
+    // archive job that also moves the copies, and of an archive job for a table without views.
     assert_eq!(
         found,
         [(6, 0), (3, 0), (9, 2), (4, 0)],
@@ -809,8 +809,8 @@ fn departments() -> Catalog {
     }
 }
 
-/// A view writes a range overlay to a table that its queue does not allow. A client of that queue
-/// cannot request this directly.
+/// The queue does not allow the table to which a view writes its range overlay. A put job of the
+/// queue still leads to that write, but a client cannot send the carry job itself.
 #[tokio::test(start_paused = true)]
 async fn a_queue_limited_to_some_tables_writes_ranges_of_others_only_through_its_views() {
     let daemon = Daemon::with_jobs(0).await;

@@ -242,8 +242,8 @@ async fn a_job_that_ends_while_its_lease_is_renewed_is_deleted_with_the_new_rece
     let world = World::new();
     world.queues.latency(2 * SECOND);
     world.queues.seed(JOBS, &sync("a"), None);
-    // Renewals are due 24 to 30 s after the Get Messages request was sent. The run ends while a
-    // renewal of some of these messages is under way.
+    // Each renewal is sent 24 to 30 s after the Get Messages request, and takes 2 s. Each run takes
+    // 25 s, so some runs end while the lease of their message is renewed.
     world.script(|_, _, _| async {
         sleep(Duration::from_secs(25)).await;
         done()

@@ -12,7 +12,7 @@ use evenkeel_engine::{Failure, FailureClass};
 use evenkeel_model::settings::Concurrency;
 use evenkeel_storage::{Clock as _, ErrorClass};
 
-/// The store that the jobs need refuses requests while the queue does.
+/// The jobs and the queue need the same store, so the jobs fail while the queue refuses requests.
 fn refused_during_the_outage(world: &World, until: Duration) {
     let clock = std::sync::Arc::clone(&world.clock);
     world.script(move |_, _, _| {

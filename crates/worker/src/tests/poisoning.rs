@@ -145,9 +145,9 @@ async fn a_panic_fails_its_own_job_which_is_poisoned_after_five() {
     assert_eq!(world.work.given_up(), [entry.message.message_id]);
 }
 
-/// The worker abandons the work of a job before it poisons the job, because requests of earlier
-/// deliveries may still arrive. If a run fails permanently, that run has already abandoned its
-/// work.
+/// Before the worker poisons an exhausted job, it gives up the job's work, because requests of
+/// earlier deliveries may still arrive. After a run that failed permanently, this is not needed,
+/// because the run itself has done so.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_cannot_be_given_up_now_is_poisoned_later_and_one_that_never_can_at_once() {
     for (failure, tries) in [(transient(), 2), (permanent(), 1)] {
@@ -200,8 +200,9 @@ async fn a_job_that_crashes_the_process_is_poisoned_before_its_sixth_run() {
     assert_eq!(world.work.given_up(), [entry.message.message_id]);
 }
 
-/// The first delivery of a run that crashes at once is not recorded in the message. Only the
-/// service has counted it, and the service also counts deliveries whose answer was lost.
+/// If the first run crashes at once, it is not recorded in the message. Only the service has
+/// counted its delivery. This does not make it an attempt, because the service also counts
+/// deliveries whose answer was lost.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_crashes_the_process_at_once_is_poisoned_after_one_run_more() {
     let world = World::new();
@@ -308,7 +309,8 @@ async fn a_job_whose_requests_are_withheld_is_never_given_up() {
     let clock = std::sync::Arc::clone(&world.clock);
     world.script(move |number, _, _| {
         let away = clock.monotonic() < Duration::from_hours(12);
-        // The first run fails by itself, so `give_up_after` counts from then on.
+        // The first run fails transiently, so the time of `give_up_after` begins. All further runs
+        // of the first 12 hours are withheld and do not count as failures.
         async move {
             match (number, away) {
                 (0, _) => transient(),
@@ -1157,7 +1159,8 @@ async fn a_poison_message_that_another_receiver_has_does_not_count_as_deleted() 
     );
 }
 
-/// Each walk hides the poison messages from the other walks, and most messages are about other
+/// A walk of one erasure hides the poison messages from the walks of other erasures. Nevertheless
+/// no erasure has to be retried, because the erasures share walks. Most messages are about other
 /// entities.
 #[tokio::test(start_paused = true)]
 async fn many_erasures_at_once_end_at_their_first_delivery() {
