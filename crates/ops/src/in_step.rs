@@ -60,16 +60,17 @@ async fn has_effect(client: &Client, catalog: &Catalog, body: &str) -> Option<bo
         _ => return None,
     };
     let now = client.settled(table, key, None).await.ok()?;
-    match job {
-        Job::Put(put) if now.in_step => {
-            let row = client
-                .whole(catalog.table(&put.table)?, &put.entity.key)
-                .await
-                .ok()?;
-            Some(row.is_some_and(|whole| has_written(&put, &whole.row.entity)))
-        }
-        _ => Some(now.in_step || now.missing),
+    let Job::Put(put) = job else {
+        return Some(now.in_step || now.missing);
+    };
+    if !now.in_step {
+        return Some(false);
     }
+    let row = client
+        .whole(catalog.table(&put.table)?, &put.entity.key)
+        .await
+        .ok()?;
+    Some(row.is_some_and(|whole| has_written(&put, &whole.row.entity)))
 }
 
 /// Whether an entity has the values that a `put` writes, and no other properties if the `put` replaces the entity.
@@ -84,7 +85,39 @@ fn has_written(put: &Put, entity: &Entity) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use evenkeel_account::company::{Shape, catalog, table};
+    use evenkeel_account::{NoFaults, SimWorld};
+    use evenkeel_model::AccountName;
+    use evenkeel_storage::Stores;
+    use evenkeel_storage::system::SystemClock;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_put_of_an_entity_that_was_never_written_has_no_effect_and_a_sync_of_it_has() {
+        let clock = Arc::new(SystemClock::new());
+        let account = SimWorld::new(AccountName::main(), clock, Arc::new(NoFaults)).account();
+        for name in ["Employees", "EvenkeelFootprints"] {
+            account.tables.create_table(&table(name)).await.unwrap();
+        }
+        let catalog = Arc::new(catalog(Shape::default()));
+        let stores = Stores::new([(AccountName::main(), account)].into());
+        let client = Client::new(stores, Arc::clone(&catalog), Vec::new());
+        for (body, reached) in [
+            (
+                r#"{"op":"put","table":"Employees","entity":{"PartitionKey":"Sales","RowKey":"7"}}"#,
+                Some(false),
+            ),
+            (
+                r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"7"}"#,
+                Some(true),
+            ),
+        ] {
+            assert_eq!(has_effect(&client, &catalog, body).await, reached, "{body}");
+        }
+    }
 
     #[test]
     fn a_replacing_put_has_its_effect_if_the_entity_is_equal_and_a_merge_if_it_contains_the_values()
