@@ -72,8 +72,6 @@ pub struct SilentWorker {
 pub(super) struct HeadlineInputs {
     pub(super) now: Timestamp,
     pub(super) reasons: Vec<NotReady>,
-    /// If stores are unreachable: how long the first one in `reasons` has not answered.
-    pub(super) unreachable_for: Option<Duration>,
     /// Number of waiting and running jobs; `None` before the first measurement.
     pub(super) jobs: Option<u64>,
     pub(super) pace: Rate,
@@ -119,7 +117,7 @@ pub(super) fn headline(inputs: &HeadlineInputs) -> Headline {
         inputs
             .reasons
             .iter()
-            .map(|reason| note(state(reason), words(reason, inputs.unreachable_for))),
+            .map(|reason| note(state(reason), words(reason, inputs.now))),
     );
     news.extend(silent(inputs));
     let (new, acknowledged) = inputs.poisoned;
@@ -310,30 +308,25 @@ fn state(reason: &NotReady) -> HealthState {
     }
 }
 
-fn words(reason: &NotReady, unreachable_for: Option<Duration>) -> String {
-    match (reason, unreachable_for) {
-        (
-            NotReady::CircuitOpen {
-                account, service, ..
-            },
-            Some(time),
-        ) => {
+fn words(reason: &NotReady, now: Timestamp) -> String {
+    match reason {
+        NotReady::CircuitOpen {
+            account,
+            service,
+            since,
+        } => {
+            let time = Duration::try_from(now.duration_since(*since)).unwrap_or_default();
             format!(
                 "Store unreachable for {}: the {service} service of the account {account}",
                 lasting(time)
             )
         }
-        (NotReady::Starting, _) => "Starting".to_owned(),
-        (NotReady::Draining, _) => "Stopping: no more messages are received".to_owned(),
-        (
-            NotReady::MigrationsPending { .. }
-            | NotReady::OutdatedCatalog { .. }
-            | NotReady::MissingTable { .. },
-            _,
-        ) => {
-            format!("Stuck: {reason}")
-        }
-        (reason, _) => {
+        NotReady::Starting => "Starting".to_owned(),
+        NotReady::Draining => "Stopping: no more messages are received".to_owned(),
+        NotReady::MigrationsPending { .. }
+        | NotReady::OutdatedCatalog { .. }
+        | NotReady::MissingTable { .. } => format!("Stuck: {reason}"),
+        reason => {
             let text = reason.to_string();
             let mut letters = text.chars();
             letters.next().map_or_else(String::new, |first| {
@@ -451,19 +444,22 @@ mod tests {
             }),
             "Catching up: 63 jobs, remaining time not known yet"
         );
-        let open = NotReady::CircuitOpen {
+        let open = |service, since| NotReady::CircuitOpen {
             account: AccountName::main(),
-            service: "table",
-            since: Timestamp::UNIX_EPOCH,
+            service,
+            since: at(since),
         };
-        let away = HeadlineInputs {
-            reasons: vec![open],
-            unreachable_for: Some(Duration::from_secs(40)),
+        let away = headline(&HeadlineInputs {
+            now: at(60),
+            reasons: vec![open("table", 20), open("queue", 55)],
             ..calm()
-        };
+        });
         assert_eq!(
-            text(away),
-            "Store unreachable for 40 s: the table service of the account main"
+            [away.text.as_str(), away.notes[0].text.as_str()],
+            [
+                "Store unreachable for 40 s: the table service of the account main",
+                "Store unreachable for 5 s: the queue service of the account main"
+            ]
         );
         assert_eq!(
             headline(&HeadlineInputs::default()).state,
@@ -515,11 +511,11 @@ mod tests {
         let open = NotReady::CircuitOpen {
             account: AccountName::main(),
             service: "queue",
-            since: Timestamp::UNIX_EPOCH,
+            since: at(0),
         };
         let all = headline(&HeadlineInputs {
+            now: at(180),
             reasons: vec![open],
-            unreachable_for: Some(Duration::from_mins(3)),
             jobs: Some(2),
             pace: Rate::Running,
             poisoned: (1, 0),

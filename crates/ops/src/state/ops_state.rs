@@ -21,7 +21,7 @@ use super::walks::{WalkNow, Walks};
 use super::{SLOT, gauges, measuring};
 use tokio::sync::Notify;
 
-use crate::{NotReady, Readiness};
+use crate::Readiness;
 use evenkeel_engine::{AuditRecord, Engine, ItemChange};
 use evenkeel_model::catalog::Catalog;
 use evenkeel_model::settings::QueueSettings;
@@ -178,17 +178,9 @@ impl OpsState {
                 .map(|messages| messages.max(queue.in_flight as u64))
         };
         let known = !jobs.is_empty() && jobs.iter().all(|queue| queue.messages.is_some());
-        let reasons = self.parts.readiness.reasons();
-        let since = reasons.iter().find_map(|reason| match reason {
-            NotReady::CircuitOpen { since, .. } => Some(*since),
-            _ => None,
-        });
         headline::headline(&HeadlineInputs {
             now: self.parts.clock.now(),
-            unreachable_for: since.map(|since| {
-                Duration::try_from(self.parts.clock.now().duration_since(since)).unwrap_or_default()
-            }),
-            reasons,
+            reasons: self.parts.readiness.reasons(),
             jobs: known.then(|| jobs.iter().filter_map(|queue| waiting(&queue)).sum()),
             pace: self.pace(&jobs),
             poisoned: lock(&self.poison).by_news(),
