@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, JobFields, JobSubject, Operation, key, table, view};
-use crate::propagation::{Propagation, PropagationCursor, PropagationMark};
-use crate::range_overlay::TargetRange;
 use crate::cursor::JobCursor;
 use crate::job::JobError;
+use crate::propagation::{Propagation, PropagationCursor, PropagationMark};
+use crate::range_overlay::TargetRange;
 use crate::{AccountName, EntityKey, Key};
 
 /// Fields of a `propagate` job. Workers queue it when the range overlay of an entity has changed.
