@@ -30,8 +30,8 @@ pub(super) struct PropagateFields {
     /// The end of the range, exclusive; absent for the end of the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
-    /// The mark in the footprint of `owner` that is removed when the job is done, with the table of `owner`; absent if no footprint waits
-    /// for the job.
+    /// The mark that the job removes from the footprint of `owner` when the job is done, and the table of `owner`; absent if no footprint
+    /// waits for the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mark: Option<PropagationMark>,
     /// Progress, written by workers.
