@@ -12,7 +12,7 @@ use super::{Job, TableName};
 pub struct JobAllowance {
     /// `allow`: the permitted operations.
     pub ops: Option<BTreeSet<String>>,
-    /// `tables`: the permitted tables. A job that names an archive or a view counts for the tables of that archive or view.
+    /// `tables`: the permitted tables. If a job names an archive or a view, the tables of that archive or view must be permitted.
     pub tables: Option<AllowedTables>,
 }
 
@@ -40,9 +40,9 @@ impl JobAllowance {
         ))
     }
 
-    /// Returns why a job is not allowed, in words, as far as can be seen without a catalog: the tables of archives and views are not looked
-    /// up.
-    /// The limits apply to every sender. Workers send jobs that exceed these limits to their own recheck queue.
+    /// Returns why a job is not allowed, in words. This check has no catalog, so it covers only tables that the job itself names, not the
+    /// tables of its archive or view.
+    /// The limits apply to workers too. A worker sends a job that exceeds these limits to its own recheck queue.
     pub fn refuses(&self, job: &Job) -> Option<String> {
         self.refuses_op(job.op()).or_else(|| {
             self.tables

@@ -27,10 +27,10 @@ cursor! {
         /// View whose target is in progress, while derived rows are checked.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub view: Option<String>,
-        /// Account in progress if the target has several; the first one if absent.
+        /// Account in progress, if the target is in several accounts; absent for the first account.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub account: Option<String>,
-        /// Fingerprint of the views compared so far. If it differs, the audit starts again.
+        /// Fingerprint of the views that are audited. If the views change, the audit starts again.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub views: Option<String>,
         /// Primaries checked so far, absent ones with a footprint included.
@@ -44,7 +44,7 @@ cursor! {
         /// Wrong items found so far and not repaired, by view. Views without any are left out.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub drift: BTreeMap<String, u64>,
-        /// Those of `drift` that no footprint lists, by view. A backfill does not find them.
+        /// Wrong items of `drift` that no footprint lists, by view. A backfill does not find them.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub unlisted: BTreeMap<String, u64>,
     }

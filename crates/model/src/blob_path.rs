@@ -1,8 +1,8 @@
 //! Blob paths of a view: one key template per segment between slashes.
 //!
 //! Every character of a value except letters, digits and `-_.!$&'()+,;=@~ ` is written as `%XX` of its UTF-8 bytes, and a segment that
-//! would be too long ends in a hash, as in [`DocumentPath`](super::document::DocumentPath). A blob path may use any property, unlike a
-//! document path, because several primaries may share a blob.
+//! would be too long ends in a hash, as in [`DocumentPath`](super::document::DocumentPath). Unlike a document path, a blob path may use any
+//! property. Several primaries may share a blob, so the path need not identify one primary.
 
 use super::EdmValue;
 use super::document::{EMPTY, PathError, PlaceError, fitted, printable, segments};
@@ -61,7 +61,7 @@ impl BlobPath {
         })
     }
 
-    /// Returns the name of a blob whose fields the caller renders and escapes.
+    /// Returns the name of a blob. The caller renders and escapes each field.
     pub fn with<E: From<PlaceError>>(
         &self,
         mut render: impl FnMut(&Template, &Field) -> Result<Option<String>, E>,

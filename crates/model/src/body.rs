@@ -1,7 +1,8 @@
-//! Message bodies. They are read as plain text, Base64, or gzip in Base64, and written as Base64 of UTF-8.
+//! Message bodies. A body that is read may be plain text, Base64, or gzip in Base64. A body that is written is Base64, or gzip in Base64
+//! if only that fits.
 //!
-//! Base64 is written because the queue client trims plain text, and because one message with markup or a control character makes a whole
-//! batch of messages unreadable.
+//! Plain text is not written, for two reasons. The queue client trims plain text. And one plain message with markup or a control character
+//! makes all messages of the same batch unreadable.
 
 use std::io::{Read as _, Write as _};
 
@@ -70,7 +71,7 @@ impl<'m> RawBody<'m> {
         if trimmed.starts_with('{') {
             return Ok(Self::Text(trimmed));
         }
-        // Few senders break lines, so the first attempt makes no copy of the message.
+        // White space is removed only if the first attempt fails. Few senders break lines, so most messages are not copied.
         let compact = || {
             trimmed
                 .bytes()
@@ -119,7 +120,7 @@ impl<'m> RawBody<'m> {
         })
     }
 
-    /// Counts the content without keeping it. Compressed content is expanded at most to the limit for reading.
+    /// Measures the content without keeping it. Compressed content is expanded up to the size limit of a body, and no further.
     pub fn extent(&self) -> Extent {
         let mut extent = Extent::default();
         match self {
@@ -202,7 +203,7 @@ fn recognised(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Names the format of a message's decoded text that is not a JSON object, if the format can be recognised.
+/// Names the format of a text that was decoded from a message and is not a JSON object. Returns `None` if the format is not recognised.
 pub(super) fn inside(text: &str) -> Option<BodyError> {
     match RawBody::of(text) {
         Ok(RawBody::Bytes(bytes)) if bytes.first() == Some(&b'{') || bytes.starts_with(&GZIP) => {
@@ -241,7 +242,7 @@ pub struct Extent {
 const VALUE_BYTES: u64 = 64;
 /// Memory of an object: its map allocates room for eleven properties at once.
 const OBJECT_BYTES: u64 = 640;
-/// Memory of a property without its value: its name, and its part of a half-full map.
+/// Memory of a property without its value: its name, and its share of the object's map. Up to half of a map is empty.
 const NAME_BYTES: u64 = 128;
 
 impl Extent {

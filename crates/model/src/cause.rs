@@ -54,13 +54,13 @@ pub fn without_value(error: &str) -> String {
                 .position(ends)
                 .map_or("", |end| &text[end + 1..])
         }
-        // There are no escapes between backticks.
+        // A text between backticks has no escapes and may contain backticks, so it ends at the last backtick.
         None => quoted.rfind('`').map_or("", |end| &quoted[end + 1..]),
     };
     format!("{before}…{after}{expected}")
 }
 
-/// Returns the part of a failed step that contains no key.
+/// Returns the beginning of the description of a failed step, without the keys that follow.
 pub fn step(step: &str) -> &str {
     // Names of blobs and files follow the container or folder, and names of documents follow the word "document".
     let before = step

@@ -74,7 +74,8 @@ impl ColumnType {
             (Self::Boolean, EdmValue::Bool(truth)) => Value::from(*truth),
             (Self::Timestamp, EdmValue::DateTime(moment)) => {
                 let ticks = moment.ticks();
-                // The result cannot leave the range: truncation goes towards the earliest moment, which is a whole microsecond.
+                // The result is in the range of `EdmDateTime`: the earliest moment is a whole microsecond, so truncation never goes below
+                // it.
                 let cut = EdmDateTime::from_ticks(ticks - ticks.rem_euclid(TICKS_PER_US))
                     .unwrap_or(*moment);
                 Value::from(cut.sorting_text())

@@ -45,10 +45,10 @@ macro_rules! cursor {
             #[schemars(with = "u32")]
             pub v: $crate::stored::FormatVersion<{ $crate::cursor::VERSION }>,
             $($fields)*
-            /// Continuation token of the next page, its partition key.
+            /// Partition key of the continuation token for the next page.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub next_pk: Option<String>,
-            /// Continuation token of the next page, its row key, which the service may leave out.
+            /// Row key of the continuation token for the next page. The service may leave it out.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub next_rk: Option<String>,
             /// The worker's signature over the cursor and its message. A cursor without a valid signature is ignored.

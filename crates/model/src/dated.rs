@@ -173,7 +173,7 @@ impl DatedTables {
         self.period.directives()
     }
 
-    /// Returns a text that is the same for every spelling of the pattern. Two patterns share all their tables or none.
+    /// Returns a text that is the same for every spelling of the pattern. Two patterns with different texts have no table in common.
     pub fn canonical(&self) -> String {
         format!(
             "{}{}",

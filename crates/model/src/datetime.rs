@@ -81,8 +81,8 @@ impl EdmDateTime {
 
     /// Converts to a clock's time.
     pub fn timestamp(self) -> Timestamp {
-        // All ticks fit into the range of jiff except those of the last day of 9999, which are clamped. Clamping affects only arithmetic
-        // into the year 10000.
+        // The range of the library's timestamps ends on 30 December 9999. A later moment becomes the end of this range. This changes only
+        // the results of arithmetic into the year 10000.
         Timestamp::from_nanosecond(i128::from(self.ticks - UNIX_EPOCH_TICKS) * 100)
             .unwrap_or(Timestamp::MAX)
     }

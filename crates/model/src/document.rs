@@ -181,7 +181,7 @@ pub(super) fn segment(value: &str) -> String {
 /// Makes a segment valid on every file system: not too long, not `.` or `..`, and without a blank or a dot at either end.
 pub(super) fn fitted(segment: &str) -> String {
     let mut text = segment.to_owned();
-    // A file whose name begins with a dot is hidden, and the names of evenkeel's temporary files begin with a dot.
+    // A leading dot is escaped, because it would hide the file, and because the names of evenkeel's temporary files begin with a dot.
     for (character, written) in [(' ', "%20"), ('.', "%2E")] {
         if let Some(rest) = text.strip_prefix(character) {
             text = format!("{written}{rest}");

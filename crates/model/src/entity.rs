@@ -169,8 +169,8 @@ impl Entity {
                 counted: "as JSON",
             });
         }
-        // Azure counts a text at most twice and a small property at most three times as long as JSON, so a small entity needs no second
-        // count.
+        // By Azure's count, a text has at most twice as many bytes as in JSON, and a small property at most three times as many. So an
+        // entity below a third of the limit needs no second count.
         if size > limits::ENTITY_BYTES / 3 {
             let bytes = self.stored_bytes();
             if bytes > limits::ENTITY_BYTES {

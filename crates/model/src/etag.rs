@@ -63,8 +63,8 @@ impl ETag {
         Self(BASE64.encode(random.to_be_bytes()))
     }
 
-    /// Makes a token that also contains the digest of the part's content, so that an unchanged part need not be written. The token is new
-    /// at every write, like one of [`token`](Self::token).
+    /// Makes a new token, as [`token`](Self::token) does, that also contains the digest of the part's content. If the content still has
+    /// this digest later, the part need not be written again.
     pub fn token_of(random: u64, digest: [u8; 16]) -> Self {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&random.to_be_bytes());

@@ -113,7 +113,7 @@ impl Filter {
         Self::Not(Box::new(self))
     }
 
-    /// The only partition that can match, if the filter names that partition.
+    /// Returns the partition of all rows that can match, if the filter requires a certain PartitionKey.
     pub fn one_partition(&self) -> Option<super::Key> {
         match self {
             Self::Compare {

@@ -19,8 +19,8 @@ pub const VIEW_PROPERTY: &str = "ek_view";
 pub const SOURCE_ETAG: &str = "ek_source_etag";
 /// Property of a copied entity: the job that had written the source, if any. In a restored entity, the job that had archived it.
 pub const SOURCE_JOB: &str = "ek_source_job";
-/// Property of a restored entity: the ETag of the source from which the archived row was copied. Unlike the archived row's own ETag, later
-/// writes to that row do not change it.
+/// Property of a restored entity: the ETag that the source had when the archived row was copied from it. Later writes to the archived row
+/// change the ETag of that row, but not this one.
 pub const SOURCE_COPIED: &str = "ek_source_copied";
 /// Property of a copied entity: set if a run of the job continued with a copy that another run had written.
 pub const SOURCE_SHARED: &str = "ek_source_shared";
@@ -91,11 +91,11 @@ pub enum Site {
 pub enum Part {
     /// A member of a list. A member has no content beyond itself.
     Member(Member),
-    /// The properties that its view sets on an entity with another owner.
+    /// The properties that the item's view sets on an entity. The entity itself has another owner.
     Properties,
 }
 
-/// A member of a list, made of texts by which the list is sorted.
+/// A member of a list. It consists of several texts, and the list is sorted by them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Member(pub Vec<String>);
 
@@ -218,7 +218,7 @@ impl ItemAddress {
     pub fn obstacle(&self, view: &ViewName) -> Self {
         let part = match &self.part {
             Some(Part::Properties) => Some(Part::Properties),
-            // A list accepts members of every owner, so only the whole row can be in the way.
+            // Another member cannot be in the way, because a list accepts members of every owner. Only a whole row can be.
             Some(Part::Member(_)) | None => None,
         };
         Self {
@@ -325,7 +325,7 @@ pub fn is_derived_within(table: &TableName, entity: &Entity) -> bool {
     if entity.get(VIEW_PROPERTY).is_none() {
         return false;
     }
-    // The source of an item of one primary names the primary, and the source of a shared item names only the table.
+    // `ek_source` has three texts (table, PartitionKey, RowKey) on an item of one primary, and one text (table) on a shared item.
     let source: Option<Vec<String>> = entity
         .text(SOURCE_PROPERTY)
         .and_then(|source| serde_json::from_str(source).ok());
@@ -399,7 +399,7 @@ mod tests {
             .with(SOURCE_PROPERTY, shared_source_text(&table));
         assert!(
             !is_derived_within(&table, &row),
-            "only what names its view is derived"
+            "a row that names no view is not derived"
         );
         let row = row.with(VIEW_PROPERTY, "by_last_name");
         assert!(is_derived_within(

@@ -132,8 +132,8 @@ pub struct Note {
     /// Number of runs among `begun` that panicked or timed out. These runs did not end the process.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ended: u32,
-    /// Maximum number of jobs of a batch that one delivery runs; absent for no limit. The number is reduced because an earlier run with
-    /// more jobs did not end.
+    /// Maximum number of jobs of a batch that one delivery runs; absent for no limit. A worker sets this number after an earlier run of
+    /// more jobs was cut off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<u32>,
     /// Transient failures since the message was enqueued or since the job last saved progress; absent if there were none.
@@ -177,7 +177,7 @@ pub enum JobError {
         "the parsed message would take {0} bytes of memory; at most 33,554,432 (32 MiB) are allowed. Split it, or stage its entity in a blob"
     )]
     TooManyValues(u64),
-    /// An integer does not fit into 64 bits and would be rounded. The value is the number of its characters.
+    /// An integer does not fit into 64 bits and would be rounded. Holds the number of characters of the integer.
     #[error(
         "an integer of {0} characters exceeds 64 bits. Send a Double with a fraction (1.0), or a string to keep all digits"
     )]
@@ -679,7 +679,7 @@ mod tests {
         }
         assert!(
             many("{}", NEVER_DENSE / 3 - 20).len() <= NEVER_DENSE,
-            "no message that is as short is refused"
+            "a message this short is never refused"
         );
         assert!(
             decode(&body::pack(&many("{}", NEVER_DENSE / 3 - 20)).unwrap())

@@ -81,8 +81,8 @@ impl ValueFolder {
         ))
     }
 
-    /// The folder of an entity that is stored as a document. The name of the folder cannot be part of a document's name, because two hex
-    /// digits follow every `%` in escaped values.
+    /// The folder with the values of an entity that is stored as a document. No document can be in this folder, because no `%` in a
+    /// document's name is followed by a `v`.
     pub fn beside(document: &BlobName) -> Self {
         Self(format!("{document}%values/"))
     }

@@ -39,8 +39,8 @@ pub const QUEUE_BATCH: u32 = 32;
 pub const QUEUE_VISIBILITY_SECONDS: u64 = 604_800;
 /// Maximum bytes of a decompressed message body.
 pub const EXPANDED_BODY_BYTES: usize = 1_048_576;
-/// Maximum bytes of memory for the JSON values of a message, estimated by [`Extent`](super::body::Extent) before decoding. A thousand
-/// entities of eighty properties take 16 MB; an expanded body could take eight times the limit.
+/// Maximum bytes of memory for the JSON values of a message, estimated by [`Extent`](super::body::Extent) before decoding. A message of a
+/// thousand entities with eighty properties takes 16 MB. Without this limit, an expanded body could take 256 MiB.
 pub const PARSED_BODY_BYTES: u64 = 33_554_432;
 /// Maximum characters of a blob name (Azure).
 pub const BLOB_NAME_CHARS: usize = 1_024;
@@ -58,8 +58,8 @@ pub const BLOCKS: usize = 50_000;
 pub const LIST_BLOB_BYTES: u64 = 8_388_608;
 /// Maximum bytes of JSON of a `put`'s staged entity, which is held in memory.
 pub const STAGED_ENTITY_BYTES: u64 = 16_777_216;
-/// Maximum keys of a staged entity's JSON, annotations included. This is ten times the number of properties of a wide entity, and the
-/// memory of the keys does not exceed that of the text.
+/// Maximum keys of a staged entity's JSON, annotations included. A wide entity has only a tenth as many properties. With this number of
+/// keys, the keys take no more memory than the text.
 pub const STAGED_KEYS: usize = 262_144;
 /// Maximum bytes of a document of an archived entity: four times [`STAGED_ENTITY_BYTES`], because a control character of two bytes takes
 /// six in JSON.
@@ -75,7 +75,7 @@ pub const MEMBER_UTF16_UNITS: usize = 2_048;
 /// Maximum UTF-16 units of a contribution to a group as JSON, with its primary's keys: an eighth of a property. The contribution is stored
 /// in the group and in the footprint of its primary.
 pub const CONTRIBUTION_UTF16_UNITS: usize = 4_096;
-/// Maximum UTF-16 units of a range overlay as JSON. When a range overlay is removed, a message contains it.
+/// Maximum UTF-16 units of a range overlay as JSON. When a range overlay is removed, the message for its recheck contains this JSON.
 pub const RANGE_OVERLAY_UTF16_UNITS: usize = 8_192;
 /// Maximum characters of a document key in another store (Azure AI Search, naming rules).
 pub const DOCUMENT_KEY_CHARS: usize = 1_024;

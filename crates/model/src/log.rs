@@ -23,7 +23,7 @@ const SPAN: [&str; 2] = ["first", "last"];
 const MINUTE: i64 = 60;
 /// 0001-01-01T00:00:00Z: the first year with four digits, and `DateTime.MinValue` of .NET.
 const FIRST_SECOND: i64 = -62_135_596_800;
-/// 9999-12-30T21:59:00Z: the last whole minute that has a successor.
+/// 9999-12-30T21:59:00Z: the last whole minute that can be rounded up to the next one. The range of timestamps ends one second after 22:00.
 const LAST_SECOND: i64 = 253_402_207_140;
 
 /// The template of the folder of each hour.

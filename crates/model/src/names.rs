@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(declared, TableName::new("employees").unwrap());
         assert_eq!(declared.to_string(), "Employees");
         let names = ["abC", "aBcd", "Abd", "B00"].map(|name| TableName::new(name).unwrap());
-        assert!(names.is_sorted(), "as their lower-case forms are");
+        assert!(names.is_sorted(), "names sort without regard to case");
         for bad in ["", "ab", "1abc", "a-b-c", "Tables", "a".repeat(64).as_str()] {
             assert!(TableName::new(bad).is_err(), "{bad}");
         }

@@ -422,7 +422,7 @@ fn decode_value(name: &str, type_name: Option<&str>, json: &Value) -> Result<Edm
                 "NaN" => f64::NAN,
                 "Infinity" => f64::INFINITY,
                 "-Infinity" => f64::NEG_INFINITY,
-                // A number beyond the range of Double parses as an infinity.
+                // `parse` returns an infinity for a number beyond the range of Double. Such a number is refused.
                 other => other
                     .parse()
                     .ok()
@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(
             written,
             Value::Object(encode(entity)),
-            "the same with a tree in between and without"
+            "the serialised entity equals the encoded tree"
         );
         decode(&serde_json::from_str(&text).unwrap()).unwrap()
     }
@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(
             of(&[("A", f64::NAN.into())]),
             of(&[("A", f64::NAN.into())]),
-            "also of what does not equal itself"
+            "equal NaNs have the same digest"
         );
     }
 

@@ -1,7 +1,7 @@
 //! External values in errors: escaped, and shortened in the middle if they are long.
 //!
-//! A compressed message of a few kilobytes may contain a text of a megabyte, and a thousand jobs that would each repeat the text in an
-//! error.
+//! A compressed message of a few kilobytes may contain a text of a megabyte. If the message also has a thousand jobs, each of them would
+//! repeat the text in an error.
 
 use std::fmt::{self, Write as _};
 
@@ -31,7 +31,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Returns a part of a text whose escaped form fits.
+/// Escapes a part of a text. Takes a smaller part until the escaped form has at most `room` bytes.
 fn escaped<'v>(room: usize, part: impl Fn(usize) -> &'v str) -> String {
     let mut most = room;
     loop {
@@ -53,8 +53,8 @@ pub fn shortened(text: String) -> String {
     }
 }
 
-/// Formats a value in at most `most` bytes. A longer value has an ellipsis in place of its middle, which may exceed `most`. Never holds
-/// much more than `most` bytes in memory.
+/// Formats a value in at most `most` bytes. In a longer value, an ellipsis replaces the middle, and the ellipsis comes on top of `most`.
+/// Never holds much more than `most` bytes in memory.
 pub fn cut(value: impl fmt::Display, most: usize) -> String {
     let mut ends = Ends {
         head: String::new(),

@@ -1,4 +1,4 @@
-//! The state of a primary with which everything derived from it is in step, as footprints record this state for readers.
+//! What a footprint records for readers: the version of the primary with which everything derived from it is in step.
 //!
 //! | `Settled` | meaning |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | `at ETAG` | everything derived from the primary is in step with this version |
 //! | `waiting at ETAG` | like `at ETAG`, except for properties of entities that do not exist |
 //! | `absent` | the primary and everything derived from it are gone |
-//! | `propagating …` | as the rest of the value states, except for entities of a range for which a `propagate` job is queued |
+//! | `propagating …` | the rest of the value is true, except for the entities of a range for which a `propagate` job is queued |
 
 use sha2::{Digest as _, Sha256};
 
@@ -25,8 +25,8 @@ pub const FINGERPRINT: &str = "Fingerprint";
 /// The state of the primary at the last closed pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Settled {
-    /// No pass has closed, a pass is running or was cut off, or the last pass left something out of step: a taken key, a view that cannot
-    /// derive, an entity that follows from the primary, or an item for the next round.
+    /// No pass has closed, a pass is running or was cut off, or the last pass left something out of step: another primary holds a key, a
+    /// view cannot derive its items, a follower could not be synced, or items were left to the next round.
     #[default]
     Never,
     /// The primary was absent.
@@ -129,7 +129,7 @@ impl Settled {
     }
 }
 
-/// The table of footprints, except for those of tables by date.
+/// The table of footprints. Tables by date have footprint tables of their own.
 pub fn footprints() -> TableName {
     #[expect(clippy::expect_used, reason = "a constant that a test checks")]
     TableName::new(FOOTPRINTS).expect("a valid table name")

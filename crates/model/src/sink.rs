@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(
             found,
             key(&primary("EMPLOYEES", "Sales", "000223")),
-            "a table's case says nothing"
+            "the case of a table's name does not matter"
         );
         assert_ne!(found, key(&primary("Employees", "sales", "000223")));
         let long = key(&primary("Employees", &"x".repeat(500), &"y".repeat(500)));
@@ -275,7 +275,7 @@ mod tests {
             let (table, pk, rk) = one;
             prop_assume!(!table.eq_ignore_ascii_case("tables") && EntityKey::new(pk.as_str(), rk.as_str()).is_ok());
             let found = key(&primary(&table, &pk, &rk));
-            // The end that is cut off the PartitionKey becomes the beginning of the other RowKey.
+            // The end of the PartitionKey is moved to the beginning of the RowKey, so the joined text of both keys stays the same.
             let cut = pk.char_indices().map(|(at, _)| at).nth(cut).unwrap_or(0);
             let (left, right) = pk.split_at(cut);
             let other = EntityKey::new(left, format!("{right}{rk}"));

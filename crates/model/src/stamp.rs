@@ -189,7 +189,7 @@ mod tests {
         assert!(!stamp("m", None).is_same_job(&stamp("n", None)));
         assert!(
             stamp("m", None).is_same_job(&stamp("m", digest(&job))),
-            "written before its message had a digest"
+            "the first stamp was written before the message had a digest"
         );
     }
 

@@ -15,7 +15,7 @@ pub const VERSION_PROPERTY: &str = "Version";
 /// The field with the format version of an entity as JSON, such as an archived document or a line of a log.
 pub const FORMAT_PROPERTY: &str = "ek_format";
 
-/// The format version of a stored JSON value. The version is written as its number, and any other number is refused.
+/// The format version `NUMBER` of a stored JSON value. A value with any other number is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct FormatVersion<const NUMBER: u32>;
 

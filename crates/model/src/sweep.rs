@@ -82,7 +82,7 @@ cursor! {
         /// The first failure.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub failure: Option<String>,
-        /// The delivery that wrote this cursor. The next delivery is the first of the rest.
+        /// Dequeue count of the delivery that wrote this cursor. For the remaining entities, the next delivery counts as the first.
         pub delivery: u32,
         /// Whether a delivery did not end in order. Entities that it left unfinished are searched for at the end.
         #[serde(skip_serializing_if = "std::ops::Not::not")]

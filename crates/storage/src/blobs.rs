@@ -26,7 +26,8 @@ pub trait BlobStore: Send + Sync {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError>;
 
-    /// Reads a blob or a range of its bytes, which may end beyond the blob. Never mixes two versions. `None` if the blob does not exist.
+    /// Reads a blob, or a range of its bytes. The range may end beyond the blob. The content is never a mixture of two versions. `None` if
+    /// the blob does not exist.
     async fn get(
         &self,
         container: &ContainerName,
@@ -77,9 +78,9 @@ pub trait BlobStore: Send + Sync {
         position: u64,
     ) -> Result<ETag, StoreError>;
 
-    /// Uploads a block for a later [`put_block_list`](Self::put_block_list). It replaces an uncommitted block with the same id.
-    /// The service drops blocks that are not committed within a week; whether they survive another write of the blob depends on the
-    /// service. `Permanent` if the block is empty or the blob of another kind, `TooLarge` over 100 MiB.
+    /// Uploads a block for a later [`put_block_list`](Self::put_block_list). The block replaces an uncommitted block with the same id. The
+    /// service drops a block that is not committed within a week. Whether another write of the blob drops the block depends on the service.
+    /// `Permanent` if the block is empty or the blob is of another kind, `TooLarge` over 100 MiB.
     async fn put_block(
         &self,
         container: &ContainerName,
@@ -88,10 +89,10 @@ pub trait BlobStore: Send + Sync {
         content: Bytes,
     ) -> Result<(), StoreError>;
 
-    /// Commits at most 50,000 blocks as a block blob, in this order. Uncommitted blocks take precedence over those that the blob already
-    /// has.
-    /// Conditions as in [`put`](Self::put). Also `Precondition` if a block does not exist: a commit drops the uncommitted blocks of other
-    /// writers.
+    /// Commits at most 50,000 blocks as a block blob, in this order. An uncommitted block takes precedence over a block of the blob with
+    /// the same id.
+    /// Conditions as in [`put`](Self::put). `Precondition` also if a block does not exist. This happens if another writer commits first,
+    /// because a commit drops all uncommitted blocks.
     async fn put_block_list(
         &self,
         container: &ContainerName,
@@ -100,8 +101,8 @@ pub trait BlobStore: Send + Sync {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError>;
 
-    /// Replaces a blob's metadata at an ETag, which changes. `Precondition` or `NotFound(Item)` if the blob has another ETag or does not
-    /// exist.
+    /// Replaces the metadata of a blob that has this ETag. Returns the new ETag. `Precondition` if the blob has another ETag. If the blob
+    /// does not exist, `Precondition` or `NotFound(Item)`, depending on the service.
     async fn set_metadata(
         &self,
         container: &ContainerName,
@@ -177,7 +178,7 @@ pub enum BlobCondition {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
     pub content: Bytes,
-    /// Those of the version that was read.
+    /// The properties of the version that was read.
     pub properties: BlobProperties,
 }
 

@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(
             combiner.ask("b", 2, &server).await,
             Some(4),
-            "another key is, and does not let go of this one"
+            "another key is served, and the locked key stays locked"
         );
         assert!(poll!(&mut request).is_pending());
         drop(guard);

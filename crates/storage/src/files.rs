@@ -26,8 +26,8 @@ pub struct File {
 /// A file whose content was not read, because it may be too large.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInfo {
-    /// A mark that differs from those of all earlier and later files with the same name, and that is known without reading the content. Not
-    /// the version of [`File`].
+    /// A mark that is known without reading the content. No earlier or later file with the same name has the same mark. It is not the
+    /// version of [`File`].
     pub mark: ETag,
     /// Length in bytes.
     pub length: u64,
@@ -40,7 +40,7 @@ pub type Pieces<'a> = BoxStream<'a, Result<Bytes, StoreError>>;
 ///
 /// A missing folder is `Transient`, because an unmounted share must not be taken for an empty one. A full disk and a refused permission are
 /// `Transient` too, since nothing is lost and a later try may succeed.
-/// A change whose call failed in another way, for example over a network, or that could not be flushed to the disk, is `Ambiguous`.
+/// A change is `Ambiguous` if its call failed in another way, for example over a network, or if it could not be flushed to the disk.
 #[async_trait]
 pub trait FileStore: Send + Sync {
     /// Returns `None` if the file does not exist.

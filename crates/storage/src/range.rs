@@ -1,6 +1,6 @@
 //! Plans the scan of a table: derives ranges of keys from a filter.
 //!
-//! Only the conjuncts at the top of the filter bound the scan. Conditions that they do not express exactly are evaluated for each row.
+//! Only the conjuncts at the top of the filter bound the scan. A conjunct that a range does not express exactly is evaluated for each row.
 
 use std::ops::Bound;
 

@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(
             clocks.tables_now().unwrap(),
             at(50_300),
-            "40 to 41 s when it was 0.1 to 0.3 s here"
+            "the service's clock was at 40 to 41 s when ours was at 0.1 to 0.3 s"
         );
         assert_eq!(clocks.queues_now(), None, "another service");
         clocks.record(

@@ -40,8 +40,8 @@ pub enum SinkBatching {
 ///
 /// A write has no condition, and in a sink without versions the last one to arrive counts. The store may show a write to readers with a
 /// delay, but an acknowledged write is ordered before every write that is sent later.
-/// The footprint provides the ordering that conditions would give (`docs/internals/notes/sinks.md`). It relies on the error classes here: a
-/// write that may have been executed, or may still be executed, is always `Ambiguous`.
+/// The footprint provides the ordering that conditions would give (`docs/internals/notes/sinks.md`). For this, the error classes must be
+/// exact: a write that may have been executed, or may still be executed, is always `Ambiguous`.
 ///
 /// If the collection does not exist, methods fail with `NotFound(Container)`, except `fields`.
 #[async_trait]

@@ -51,7 +51,7 @@ pub struct NoFiles;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no key-encryption key is configured; set the one that [encryption] names, or ask someone who may read encrypted properties"
+    "no key-encryption key is configured. Add the secret of the key that [encryption] names, or ask someone who has it"
 )]
 pub struct NoVault;
 

@@ -22,8 +22,8 @@ pub fn half_of_the_cores() -> usize {
 
 /// The machine's clock.
 ///
-/// Monotonic time is that of the runtime (`tokio::time`), so when a test pauses it, it stops and jumps together with all timers. The wall
-/// clock is always the machine's.
+/// Monotonic time is the time of the runtime (`tokio::time`). If a test pauses the runtime's time, monotonic time stops and jumps together
+/// with all timers. The wall clock is always the machine's.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     start: Instant,

@@ -49,7 +49,8 @@ impl Condition {
 impl Expr {
     /// Combines the results of the tests in this expression. Returns `None` if the result depends on a test whose result is unknown.
     fn decided(&self, answer: &dyn Fn(&Self) -> Option<bool>) -> Option<bool> {
-        // A decisive result determines the result of a list. If there is none, an unknown result makes the result of the list unknown.
+        // A false test decides an `and`, and a true test decides an `or` (`decisive`). If no test decides the list, but the result of one
+        // test is unknown, the result of the list is unknown.
         let first_of = |nodes: &[Self], decisive: bool| {
             let mut found = Some(!decisive);
             for node in nodes {

@@ -76,7 +76,7 @@ fn is_word(piece: &str) -> bool {
     words.any(|word| word.eq_ignore_ascii_case(piece))
 }
 
-/// Whether the text behind a word compares this word with something, so that the word is a property.
+/// Whether the text behind a word begins with a comparison. If so, the word is a property.
 fn is_compared(behind: &str) -> bool {
     let behind = behind.trim_start();
     behind.starts_with(['=', '!', '<', '>'])

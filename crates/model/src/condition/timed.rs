@@ -10,7 +10,8 @@ use super::tree::Condition;
 use crate::Row;
 
 pub(super) const TIMESTAMP: &str = "Timestamp";
-/// The moment at which the parser checks a condition, in seconds since 1970. If `now` leaves the range at another moment, the job fails.
+/// The moment that stands for `now` when a condition is parsed, in seconds since 1970. When the job runs, the result of `now` and its
+/// duration may be out of range; then the job fails.
 const SOME_MOMENT: i64 = 1_800_000_000;
 
 /// A condition that may use the present (`Ended < now - 90d`) and a row's `Timestamp`.

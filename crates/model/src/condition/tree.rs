@@ -44,8 +44,8 @@ impl Condition {
         names
     }
 
-    /// Returns the longest prefix that every text of a property must have to satisfy the condition, as far as a single test shows such a
-    /// prefix.
+    /// Returns a prefix that the text of a property must have to satisfy the condition. Each test is considered by itself, and the longest
+    /// prefix that one of them requires is returned.
     pub fn beginning(&self, property: &str) -> Option<&str> {
         let tests = match &self.root {
             Expr::All(nodes) => nodes.as_slice(),

@@ -105,7 +105,8 @@ impl<'e> ForeignEvent<'e> {
         if object.contains_key("op") {
             return None;
         }
-        // CloudEvents version 0.1 named its fields as Event Grid does.
+        // An event of CloudEvents version 0.1 has the field `eventType`, as an event of Event Grid has. Its `cloudEventsVersion` shows the
+        // difference.
         let version = ["specversion", "cloudEventsVersion"]
             .into_iter()
             .find_map(|name| Some((name, object.get(name)?)));

@@ -216,7 +216,7 @@ fn an_envelope_is_checked() {
     assert_eq!(
         without(&blob_created(), "eventType"),
         None,
-        "nothing says that it is an event"
+        "without eventType, the message is not an event"
     );
     let mut old = cloud_event();
     old["specversion"] = "0.3".into();

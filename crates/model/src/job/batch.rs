@@ -216,7 +216,7 @@ pub struct Batch {
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "moved twice, and most messages are one job"
+    reason = "the value is moved only twice, and most messages are one job"
 )]
 pub enum JobRequest {
     /// One job.
@@ -259,7 +259,7 @@ impl Batch {
             .and_then(Value::as_str)
             .and_then(operation_spec)
         else {
-            // Decoding the message as a single job reports what is wrong with its operation.
+            // The operation is missing or unknown. The caller decodes the message as a single job next, and that reports the error.
             return Ok(None);
         };
         gone::refuse(object)?;
@@ -411,8 +411,8 @@ impl Batch {
         decode_job(self.single(at))
     }
 
-    /// Returns the list field of the message that remains after a delivery, or `None` if every job has ended. Jobs from index `unbegun` on
-    /// have not started, and the jobs in `again` must be repeated.
+    /// Returns the jobs that remain after a delivery, as the list field of their message; `None` if every job has ended. Jobs from index
+    /// `unbegun` on have not started, and the jobs in `again` must be repeated.
     /// Jobs that have not started come first, so that failing jobs do not delay them.
     pub fn rest(&self, unbegun: usize, again: &[usize]) -> Option<Map<String, Value>> {
         let items = (unbegun..self.len())
@@ -622,7 +622,7 @@ mod tests {
         assert_eq!(
             (unnamed.len(), unnamed.key(0), unnamed.key(2)),
             (4, None, Some(["p", "0"])),
-            "two without a key are not one primary"
+            "two entities without a key are not duplicates"
         );
     }
 
@@ -814,7 +814,7 @@ mod tests {
             );
             lists += 1;
         }
-        assert!(lists > 6, "only {lists}: the schema has lost its lists");
+        assert!(lists > 6, "the schema has only {lists} lists");
     }
 
     #[test]

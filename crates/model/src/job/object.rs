@@ -79,8 +79,8 @@ impl<'de> Visitor<'de> for ObjectReader {
 /// A value of an object. A nested array or object is replaced by an empty one.
 struct Plain(Value);
 
-/// Reads a JSON object of plain values without duplicate keys. A nested array or object becomes an empty one, which is enough to refuse it
-/// and takes no memory.
+/// Reads a JSON object of plain values without duplicate keys. A nested array or object is read as an empty one. It takes no memory then,
+/// and the entity is refused all the same.
 pub(super) struct FlatReader {
     /// Maximum number of keys.
     pub(super) most: usize,

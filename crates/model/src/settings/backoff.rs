@@ -1,9 +1,8 @@
 //! Backoff: how long a loop waits before it tries again.
 //!
-//! Jobs and storage requests use a configured [`Backoff`]. Loops of the program use a
-//! [`WaitPolicy`]. Both types are plain values, and callers pass the random number, because the
-//! exponential policy of the crate `backoff` reads the system clock and a global random generator.
-//! The drivers of that crate accept a [`WaitSequence`].
+//! Jobs and storage requests use a configured [`Backoff`]. Loops of the program use a [`WaitPolicy`]. Both types are
+//! plain values, and callers pass the random number. The exponential policy of the crate `backoff` is not used, because
+//! it reads the system clock and a global random generator. The drivers of that crate accept a [`WaitSequence`].
 
 use std::time::Duration;
 

@@ -10,8 +10,8 @@ use super::ConfiguredSecret;
 /// Minimum length of a token in characters. A token must withstand years of guessing over the
 /// network.
 const TOKEN_CHARACTERS: usize = 16;
-/// Minimum number of different characters in a token. Fewer than one in ten thousand random tokens
-/// of 16 hexadecimal digits have fewer different characters.
+/// Minimum number of different characters in a token. Of all random tokens with 16 hexadecimal
+/// digits, fewer than one in ten thousand are below this number.
 const DIFFERENT_CHARACTERS: usize = 6;
 /// Minimum number of characters that remain in a token when well-known words are removed.
 const OTHER_CHARACTERS: usize = 8;
@@ -37,8 +37,9 @@ pub struct HttpSettings {
     pub listen: SocketAddr,
     /// The accepted tokens, each with its own name.
     pub tokens: Vec<HttpToken>,
-    /// Whether programs on this machine can read without a token on a loopback address. The
-    /// contents of entities are included. On any other address a token is always required.
+    /// Whether programs on this machine can read without a token, contents of entities included.
+    /// This applies only if the server listens on a loopback address. On any other address a token
+    /// is always required.
     pub open_reads: bool,
 }
 

@@ -44,8 +44,8 @@ pub enum EntraCredential {
         /// A PEM file with the certificate and its private key, read at every token request.
         certificate: PathBuf,
     },
-    /// An application that signs in with a token of another issuer that it trusts: workload
-    /// identity of Kubernetes.
+    /// Workload identity of Kubernetes: an application signs in with a token of another issuer. The
+    /// application trusts this issuer.
     WorkloadIdentity {
         /// The application.
         application: Application,

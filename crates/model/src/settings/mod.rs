@@ -233,8 +233,8 @@ pub struct Endpoints {
     pub blob: Option<String>,
 }
 
-/// Default memory limit of all jobs in flight. A process with a limit of 256 MiB stays within this
-/// limit, including the program's own 30 MiB. The example deployment allows 512 MiB.
+/// Default memory limit of all jobs in flight. With this default, and with the program's own 30
+/// MiB, a process stays within 256 MiB. The example deployment allows 512 MiB.
 pub const DEFAULT_MEMORY: u64 = 128 << 20;
 
 /// `[worker]`
@@ -311,8 +311,8 @@ pub struct PollInterval {
 
 /// Idle recheck queues are polled this many times less often.
 pub const RECHECK_POLL_FACTOR: u32 = 8;
-/// Maximum poll interval of recheck queues. The value is less than 30 seconds, because a failed
-/// request makes a worker unready when a queue has not answered for that long.
+/// Maximum poll interval of recheck queues. A queue that has not answered for 30 seconds makes the
+/// worker unready. The interval is shorter, so that one failed request can be repeated before that.
 const RECHECK_POLL_MAX: Duration = Duration::from_secs(20);
 
 /// `[[queues]]`
@@ -324,8 +324,8 @@ pub struct QueueSettings {
     pub account: AccountName,
     /// The number of jobs in flight from this queue.
     pub concurrency: Concurrency,
-    /// The number of queues that share the work: 1 for the queue itself, otherwise that of
-    /// `<name>-00` and so on, at most 100.
+    /// The number of queues that share the jobs: 1 for the queue itself, or 2 to 100 for
+    /// `<name>-00`, `<name>-01` and so on.
     pub shards: u32,
     /// Limits on the jobs of this queue.
     pub allowed: JobAllowance,
@@ -334,7 +334,7 @@ pub struct QueueSettings {
 /// How many jobs of a queue may be in flight in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concurrency {
-    /// As many jobs as increase the throughput.
+    /// The worker raises the number as long as that increases the throughput.
     Auto,
     /// A fixed number.
     Fixed(usize),
@@ -362,8 +362,8 @@ pub struct MigrateSettings {
     pub auto: bool,
     /// The owner of the recorded views. Views of other owners are never retired.
     pub owner: CatalogOwner,
-    /// How long a worker whose catalog is not the recorded one waits for a matching record before
-    /// it exits.
+    /// If the catalog of a worker is not the recorded one, the worker waits this long for its
+    /// catalog to be recorded. Then it exits.
     pub outdated_exit_after: Duration,
 }
 
@@ -454,7 +454,8 @@ pub struct PaceCeilings {
     pub blob: f64,
     /// Requests to the account.
     pub account: f64,
-    /// The share of a ceiling that a scope starts at. A table starts like a partition.
+    /// The rate at which a partition, queue, blob or account starts, as a share of its ceiling. A
+    /// table starts like a partition.
     pub start: f64,
 }
 
@@ -470,8 +471,8 @@ impl PaceCeilings {
 }
 
 impl PollInterval {
-    /// Returns the interval for queues whose messages are late by design and have no waiting
-    /// caller. The longest interval becomes eight times as long, but at most 20 s.
+    /// Returns the interval for recheck queues. Their messages are late by design, and no caller
+    /// waits for them. The longest interval becomes eight times as long, but at most 20 s.
     #[must_use]
     pub fn for_rechecks(self) -> Self {
         Self {

@@ -17,13 +17,15 @@ pub enum Distinction {
 /// Whether a property's value can be recovered from the keys, so that two values never have the same keys. `beginning` is a known prefix of
 /// all texts of the property.
 ///
-/// Returns true only if that is certain. The property must be in one of the keys whole, with filters that lose nothing (a whole SHA-256,
-/// `hash:64`, counts as lossless), or in parts that together restore it: `before:/` and `after:/`, `before_last:.` and `after_last:.`, or
-/// the rest behind a known prefix.
+/// Returns true only if that is certain. Two conditions must hold:
 ///
-/// A reader must also be able to see where the text of the property, or of each part, starts and ends: `{LastName}_{RowKey}` does not
-/// determine `RowKey`, because a LastName may contain `_`. `{LastName|slug}_{RowKey}`, `{RowKey}` and `{Number|pad:8}_{RowKey}` do. Values
-/// of different EDM types may still have the same text.
+/// - The keys contain the property. Either one key contains the whole property, with filters that lose nothing (`hash:64`, a whole SHA-256,
+///   counts as lossless). Or the keys contain parts that together restore the property: `before:/` and `after:/`, `before_last:.` and
+///   `after_last:.`, or the rest behind a known prefix.
+/// - A reader can see where the text of the property, or of each part, starts and ends. `{LastName}_{RowKey}` does not determine `RowKey`,
+///   because a LastName may contain `_`. `{LastName|slug}_{RowKey}`, `{RowKey}` and `{Number|pad:8}_{RowKey}` do.
+///
+/// Values of different EDM types may still have the same text.
 pub fn keys_determine(
     keys: &[&Template],
     property: &str,
@@ -38,7 +40,7 @@ pub fn keys_determine(
     KeyOccurrences { visible, apart }.is_determined(&mut Vec::new(), beginning)
 }
 
-/// The filters of each occurrence of a property whose text can be cut out of a key.
+/// The filters of each field of a property, for all fields whose text can be cut out of a key.
 struct KeyOccurrences<'k> {
     visible: Vec<&'k [KeyFilter]>,
     apart: Distinction,
@@ -58,7 +60,7 @@ impl<'k> KeyOccurrences<'k> {
         if here.iter().any(|filters| filters.len() == behind.len()) {
             return true;
         }
-        // Each filter is tried once, even if it comes next in several fields.
+        // Several fields may have the same next filter. It is tried only once.
         let mut tried: Vec<&KeyFilter> = Vec::new();
         here.iter().any(|filters| {
             let next = &filters[behind.len()];
@@ -70,7 +72,7 @@ impl<'k> KeyOccurrences<'k> {
                 KeyFilter::Before(part) => KeyFilter::After(part.clone()),
                 KeyFilter::After(part) => {
                     match beginning.and_then(|beginning| beginning.split_once(part.as_str())) {
-                        // All texts have the part in common that the filter cuts off.
+                        // All texts start with the part that the filter cuts off, so no information is lost.
                         Some((_, rest)) => {
                             return self.is_determined_behind(behind, next, Some(rest));
                         }
@@ -129,8 +131,9 @@ impl<'k> KeyOccurrences<'k> {
 }
 
 impl Template {
-    /// Whether the rendered text alone determines each of these properties, as in [`keys_determine`], without cutting filters. A value
-    /// without the text at which a filter cuts has no key, but the value does have a document.
+    /// Whether the rendered text alone determines each of these properties, as in [`keys_determine`]. Fields with cutting filters do not
+    /// count, because a value may lack the text at which a filter cuts. Such a value has no key, but it does have a document, and all such
+    /// values would share this document.
     pub fn covers(&self, properties: &[&str]) -> bool {
         let is_whole = |field: &Field| {
             field

@@ -244,8 +244,8 @@ impl KeyFilter {
             Self::Lower => Some(beginning.to_lowercase()),
             Self::Upper => Some(beginning.to_uppercase()),
             Self::Trim => Some(beginning.trim_start().to_owned()),
-            // A combining mark after the prefix changes the last character of the prefix. A text with such a mark does not start with the
-            // prefix.
+            // If a combining mark follows the prefix, the mark changes the last character of the prefix. A text with such a mark does not
+            // count as a text with the prefix.
             Self::Nfc => Some(beginning.nfc().collect()),
             Self::Each(_) => Some(beginning),
             Self::Pad(_)

@@ -78,8 +78,8 @@ impl<'a> Decimal<'a> {
         })
     }
 
-    /// Returns the number, if it is an integer that fits. A text with an exponent was written from a Double, and beyond 2^53 the text is
-    /// not the exact value of the Double.
+    /// Returns the number, if it is an integer that fits. Beyond 2^53, a text with an exponent does not count as an integer: it was written
+    /// from a Double and is not the exact value of that Double.
     fn integer(&self) -> Option<i64> {
         let all = format!("{}{}", self.digits, self.fraction);
         let significant = all.trim_end_matches('0');

@@ -74,8 +74,8 @@ impl DateFormat {
             .map_err(|error| error.to_string())
     }
 
-    /// Returns moments, one of which has the smallest text of all moments from this one on: this moment, and each transition of the time
-    /// zone in the next 26 hours.
+    /// Returns this moment, and each transition of the time zone in the next 26 hours. One of these moments has the smallest text of all
+    /// moments from this one on.
     pub(crate) fn firsts(&self, moment: EdmDateTime) -> Vec<EdmDateTime> {
         let at = moment.timestamp();
         let changes = self.zone.iter().flat_map(|zone| zone.following(at));
@@ -87,8 +87,8 @@ impl DateFormat {
             .collect()
     }
 
-    /// Returns moments, one of which has the greatest text of all moments up to this one: this moment, and the last tick before each
-    /// transition of the time zone in the previous 26 hours.
+    /// Returns this moment, and the last tick before each transition of the time zone in the previous 26 hours. One of these moments has
+    /// the greatest text of all moments up to this one.
     pub(crate) fn lasts(&self, moment: EdmDateTime) -> Vec<EdmDateTime> {
         let at = moment.timestamp();
         let changes = self.zone.iter().flat_map(|zone| zone.preceding(at));
@@ -229,8 +229,8 @@ mod tests {
             }
         }
 
-        /// No moment from a given one on has a text that sorts before the texts of `firsts`, and no moment up to it has one that sorts
-        /// after the texts of `lasts`.
+        /// The smallest text of `firsts` is not greater than the text of any later moment. The greatest text of `lasts` is not smaller than
+        /// the text of any earlier moment.
         #[test]
         fn ranges_miss_no_moment(moment in moment(), ahead in 0..2_000_000_000_000_i64, zone in 0..ZONES.len(), day in any::<bool>()) {
             let format = format(&format!("{}:{}", if day { "%Y-%m-%d" } else { "%Y-%m-%dT%H:%M" }, ZONES[zone]));

@@ -1,7 +1,7 @@
 //! Data keys: one per entity, wrapped, in a table of their own.
 //!
 //! Copies, lists, archives and logs contain encrypted values but no keys. So a key-encryption key is replaced by rewrapping data keys,
-//! without writing any value. And once its data key is deleted, no encrypted value of an entity can be read anywhere.
+//! without writing any value. And once the data key of an entity is deleted, no encrypted value of that entity can be read anywhere.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -49,12 +49,12 @@ pub struct DataKeys<'a> {
     pub vault: &'a dyn Vault,
 }
 
-/// The data key for the first encrypted values of an entity. An erasure that finds the entity absent may delete the key until the entity
-/// exists and has [confirmed](DataKeys::confirm) it.
+/// The data key for the first encrypted values of an entity. Until the entity exists and the key is [confirmed](DataKeys::confirm), an
+/// erasure that finds the entity absent may delete the key.
 #[derive(Debug, Clone)]
 pub struct FirstKey {
     pub key: DataKey,
-    /// Its last written row, if the store returned the version.
+    /// The row of the key as it was last written, if the store returned the version.
     row: Option<Row>,
 }
 
@@ -76,7 +76,7 @@ pub fn table() -> TableName {
     TableName::new(KEYS).expect("a valid table name")
 }
 
-/// The entity of a data key as text, which is authenticated with the key.
+/// The entity to which a data key belongs, as text. This text is authenticated with the key.
 fn owner(home: &Primary) -> String {
     json!([
         home.table.as_str().to_ascii_lowercase(),
@@ -261,8 +261,8 @@ impl DataKeys<'_> {
             .map(|row| row.etag))
     }
 
-    /// Deletes this version of an entity's data key, and returns whether it existed. Another version may belong to an entity that was put
-    /// again, so a late deletion leaves it alone.
+    /// Deletes this version of an entity's data key, and returns whether it existed. A late deletion does not delete another version of the
+    /// key, because that version may belong to an entity that was put again.
     pub async fn erase(&self, home: &Primary, version: ETag) -> Result<bool, DataKeyError> {
         let key = footprint_key(&lowercase_table(home));
         match self

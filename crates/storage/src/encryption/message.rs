@@ -20,8 +20,8 @@ pub struct PlainEntity {
     at: Option<usize>,
 }
 
-/// The entities of a message whose plain values of encrypted properties must be encrypted. A condition that the message does not decide
-/// counts as met.
+/// The entities of a message that have plain values of encrypted properties, except those that violate the table's condition for
+/// encryption. If the message does not decide this condition, the condition counts as met.
 pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<PlainEntity> {
     if catalog.encrypted.is_empty() {
         return Vec::new();
@@ -143,7 +143,8 @@ pub fn withhold(message: &mut Map<String, Value>, unknown: &[String], catalog: &
             || is_extension(name) && names.iter().any(|encrypted| is_same(encrypted, name))
     };
     let mut found = false;
-    // "blobs" contains names of staged blobs, not values. Other fields of the job may have the name of a property in another case.
+    // "blobs" contains names of staged blobs, not values. The names of a job's fields are compared with their case, because one of them may
+    // be that of a property in another case.
     for (name, value) in message.iter_mut().filter(|(name, _)| *name != "blobs") {
         found |= match value {
             value if is_encrypted(name) || unknown.contains(name) => withhold_value(value),
@@ -185,7 +186,8 @@ fn withhold_within(value: &mut Value, names: &BTreeSet<&String>) -> bool {
         Value::Array(values) => values
             .iter_mut()
             .for_each(|value| found |= withhold_within(value, names)),
-        // JSON in a text is parsed. Truncated JSON may contain anything under names in any spelling.
+        // JSON in a text is parsed. If it was truncated, the text is searched for the names of the properties instead. Escapes may hide a
+        // name, so a truncated text with escapes is withheld too.
         Value::String(text) if text.trim_start().starts_with(['{', '[', '"']) => {
             let hides = match serde_json::from_str::<Value>(text) {
                 Ok(mut inner) => withhold_within(&mut inner, names),
@@ -302,7 +304,7 @@ impl PlainEntity {
             let value = odata::decode_properties(fields.clone())
                 .ok()
                 .and_then(|mut values| values.remove(property));
-            // A value that is not valid in a table is encrypted as the text that came, for people to read.
+            // A value that no table can hold is encrypted as its JSON, for people to read.
             let value =
                 value.unwrap_or_else(|| EdmValue::String(Value::Object(fields).to_string()));
             entity.insert(
@@ -325,8 +327,8 @@ fn is_whole(message: &Map<String, Value>) -> bool {
     message.get("mode").is_none_or(|mode| mode == "replace") && !message.contains_key("blobs")
 }
 
-/// Whether an entity of a message violates a condition whatever is stored. A partial entity must name every property that the condition
-/// reads.
+/// Whether an entity of a message violates a condition, whatever the stored entity is. A partial entity must name every property that the
+/// condition reads.
 fn is_unmet(when: &Condition, is_whole: bool, entity: &Map<String, Value>) -> bool {
     let is_named = |name: &str| is_whole || entity.get(name).is_some_and(|value| !value.is_null());
     when.properties().into_iter().all(is_named)
@@ -547,7 +549,7 @@ mod tests {
         }
         assert!(
             is_encrypted("destroy", "Sales", json!({})),
-            "a mode that is none tells nothing"
+            "with an unknown mode, the entity counts as partial"
         );
         let entity = |region: &str, rk: Value| json!({"PartitionKey": "Sales", "RowKey": rk, "Ssn": "7", "Region": region});
         let mut message = json!({"op": "put", "table": "Employees", "entity": entity("US", json!("1")),

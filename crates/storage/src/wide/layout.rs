@@ -8,8 +8,8 @@ use evenkeel_model::{EdmValue, Entity, limits, odata};
 
 pub(super) type Properties = BTreeMap<String, EdmValue>;
 
-/// Bytes reserved in each row for its keys, its Timestamp and its mark: keys of 1,024 bytes each, whose characters JSON may double or Azure
-/// count twice, and a token of 11 characters for each of 99 rows.
+/// Bytes reserved in each row for its keys, its Timestamp and its mark. Each key may have 1,024 bytes, and JSON may double them, or Azure
+/// count them twice. The mark of the first row has a token of 11 characters for each of 99 rows.
 const ROW_RESERVE: usize = 8_192;
 /// Maximum properties of a row without its mark (its token, or the tokens of the further rows).
 const ROW_PROPERTIES: usize = limits::PROPERTIES - 1;

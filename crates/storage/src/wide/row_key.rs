@@ -45,8 +45,8 @@ pub(super) fn number(first: &Key, rk: &Key) -> Option<usize> {
         .then_some(number)
 }
 
-/// The range of all further rows of an entity, and hardly any other row: `~` sorts after the usual characters of keys, so a range that
-/// started at `rk` would include every entity whose row key starts with it.
+/// The range of all further rows of an entity. It contains hardly any other row, because `~` sorts after the usual characters of keys. A
+/// range that started at `rk` would include every entity whose row key starts with `rk`.
 pub(super) fn range(key: &EntityKey) -> Filter {
     let end = |op, digit: char| Filter::compare("RowKey", op, format!("{}{MARK}{digit}", key.rk));
     Filter::partition(&key.pk)

@@ -86,7 +86,8 @@ impl Rows {
         for (number, properties) in laid.iter().enumerate().skip(1) {
             let key = row_key::further(&entity.key, number)?;
             let held = self.further.get(&number);
-            // A leftover row that is reused is always written, because a deletion of leftovers may already have read it.
+            // A leftover row that is reused is always written. A deletion of leftovers may already have read the row, and fails if the row
+            // has a new ETag.
             let listed = held.filter(|_| number <= self.expected().len());
             let kept = listed
                 .filter(|row| unmarked(&row.entity) == *properties)
@@ -180,7 +181,7 @@ fn change(held: &Entity, row: Entity, condition: IfMatch) -> TableOperation {
     let changed: Properties = changed
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    // A row that is written only for its new ETag is written as a whole.
+    // If no property has changed, the row is written only to get a new ETag. It is then written as a whole.
     if changed.is_empty()
         || held
             .properties

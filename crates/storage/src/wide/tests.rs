@@ -206,7 +206,11 @@ fn leftover_rows_are_reused_or_deleted_and_other_rows_are_left_alone() {
         "{error}"
     );
     partition.put(&survey(0..3));
-    assert_eq!(partition.rows.len(), 2, "a narrow entity does not mind");
+    assert_eq!(
+        partition.rows.len(),
+        2,
+        "an entity with one row is not affected"
+    );
 }
 
 #[test]
@@ -316,7 +320,8 @@ proptest! {
             let read = partition.read();
             prop_assert!(read.agree());
             prop_assert_eq!(&read.joined().unwrap().entity, &next);
-            // Near the limit, gaps are closed.
+            // Near the limit of a transaction, the entity may be laid out anew, and all properties
+            // may move.
             let roomy = odata::encoded_len(&next) < limits::TRANSACTION_BYTES / 2;
             if before.1 > 1 && partition.rows.len() > 1 && roomy {
                 let homes = partition.homes();

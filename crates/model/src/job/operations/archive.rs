@@ -34,7 +34,7 @@ pub(super) struct ArchiveFields {
     /// Archive only at this ETag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     if_match: Option<String>,
-    /// Archive only while it satisfies this condition, such as `At < now - 90d`.
+    /// Archive only while the primary satisfies this condition, such as `At < now - 90d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     when: Option<String>,
 }

@@ -18,7 +18,7 @@ pub struct DeleteJob {
     pub if_match: Option<ETag>,
     /// The condition that the primary must satisfy.
     pub when: Option<TimedCondition>,
-    /// A property, and the value that the deletion has for this property. The deletion is skipped if the stored value is greater.
+    /// One property, and the value that it has for this deletion. The deletion is skipped if the stored value is greater.
     pub newer_by: Option<(String, EdmValue)>,
 }
 
@@ -35,10 +35,10 @@ pub(super) struct DeleteFields {
     /// Delete only at this ETag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     if_match: Option<String>,
-    /// Delete only while it satisfies this condition, such as `Ended < now - 90d`.
+    /// Delete only while the primary satisfies this condition, such as `Ended < now - 90d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     when: Option<String>,
-    /// One property with the deletion's value of it, typed as in an entity. The job is skipped if the stored value is greater.
+    /// One property with the value that it has for this deletion, typed as in an entity. The job is skipped if the stored value is greater.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     newer_by: Option<Map<String, Value>>,
 }

@@ -156,7 +156,7 @@ macro_rules! operations {
             $(#[cfg($cfg)])?
             mod $module;
             $(#[cfg($cfg)])?
-            #[allow(unused_imports, unreachable_pub, reason = "a walk's job is not in its operation's file")]
+            #[allow(unused_imports, unreachable_pub, reason = "the job types of some operations are in other files")]
             pub use $module::*;
         )*
 
@@ -379,7 +379,7 @@ mod tests {
         }
         assert!(
             schemas().len() > OPS.len(),
-            "one each, and one for each list of many"
+            "one schema for each operation, and one for each of its lists"
         );
     }
 }

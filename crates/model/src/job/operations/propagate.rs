@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, JobFields, JobSubject, Operation, key, table, view};
-use crate::propagation::{Propagation, PropagationCursor, PropagationMark};
-use crate::range_overlay::TargetRange;
 use crate::cursor::JobCursor;
 use crate::job::JobError;
+use crate::propagation::{Propagation, PropagationCursor, PropagationMark};
+use crate::range_overlay::TargetRange;
 use crate::{AccountName, EntityKey, Key};
 
 /// Fields of a `propagate` job. Workers queue it when the range overlay of an entity has changed.
@@ -30,8 +30,8 @@ pub(super) struct PropagateFields {
     /// The end of the range, exclusive; absent for the end of the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
-    /// The mark in the footprint of `owner` that is removed when the job is done, with the table of `owner`; absent if no footprint waits
-    /// for the job.
+    /// The mark that the job removes from the footprint of `owner` when the job is done, and the table of `owner`; absent if no footprint
+    /// waits for the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mark: Option<PropagationMark>,
     /// Progress, written by workers.
