@@ -54,12 +54,7 @@ pub async fn migrate(
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    let migrator = Migrator::new(
-        context.stores.clone(),
-        &context.settings,
-        std::sync::Arc::clone(&context.catalog),
-        context.clock.clone(),
-    )?;
+    let migrator = context.migrator()?;
     match &args.action {
         MigrateAction::Status => status(&migrator, out).await,
         MigrateAction::Up(args) => {

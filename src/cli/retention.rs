@@ -4,7 +4,7 @@ use serde::Serialize;
 use super::sweep::{report_sweep, submitted, survey};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use evenkeel_engine::Engine;
-use evenkeel_engine::retention::{ExistingTables, Keeper, RetentionPlan, RuleKeeper, TurnTime};
+use evenkeel_engine::retention::{ExistingTables, RetentionPlan, TurnTime};
 use evenkeel_model::catalog::Retention;
 use evenkeel_model::nearest::nearest;
 use evenkeel_model::{TableName, ViewName};
@@ -65,14 +65,7 @@ pub async fn retention(
     if !args.dry_run {
         ready().await?;
     }
-    let (queues, owner) = (&context.settings.queues, &context.settings.migrate.owner);
-    let keeper = Keeper::new(
-        catalog,
-        context.stores.clone(),
-        context.clock.clone(),
-        queues,
-        owner.clone(),
-    );
+    let keeper = context.keeper(catalog);
     let (mut existing, mut first) = (ExistingTables::new(), Ok(()));
     for retention in catalog
         .retentions
@@ -89,18 +82,11 @@ pub async fn retention(
         }
         report_plan(retention, &plan, args.dry_run, out)?;
     }
-    let rules = RuleKeeper::new(
-        catalog,
-        context.stores.clone(),
-        context.clock.clone(),
-        queues,
-        owner.clone(),
-    );
     for rule in catalog.rules.values().filter(|rule| is_meant(&rule.name)) {
         if args.dry_run {
             let found = survey(&rule.sweep, context, engine, out).await?;
             report_sweep(&rule.sweep, &found, out)?;
-        } else if let Some(sent) = rules.send(rule, TurnTime::Now).await? {
+        } else if let Some(sent) = keeper.send_rule(rule, TurnTime::Now).await? {
             submitted(&rule.sweep, &sent.queue, &sent.message_id, out)?;
         }
     }
