@@ -106,13 +106,12 @@ impl Fault {
             ),
             Some(_) | None => (ErrorClass::Transient { retry_after: None }, "SQLite failed"),
         };
-        let cause: Cause = Box::new(Arc::clone(error));
         Self {
             class,
             index: None,
             message: message.to_owned(),
             of_file: true,
-            cause: Some(cause),
+            cause: Some(Arc::clone(error).into()),
         }
     }
 
