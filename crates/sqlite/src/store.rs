@@ -130,9 +130,9 @@ impl EmbeddedStore {
         &self,
         operation: &'static str,
         what: Resource,
-        fault: Fault,
+        fault: impl Into<Fault>,
     ) -> StoreError {
-        fault.into_error(
+        fault.into().into_error(
             operation,
             Subject {
                 account: self.account.clone(),
