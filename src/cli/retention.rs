@@ -6,7 +6,7 @@ use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use evenkeel_engine::Engine;
 use evenkeel_engine::retention::{ExistingTables, RetentionPlan, TurnTime};
 use evenkeel_model::catalog::Retention;
-use evenkeel_model::nearest::nearest;
+use evenkeel_model::nearest::meant_or_known;
 use evenkeel_model::{TableName, ViewName};
 
 #[derive(Debug, Args)]
@@ -51,11 +51,10 @@ pub async fn retention(
         .iter()
         .find(|name| !known().any(|known| known == *name))
     {
-        let hint = nearest(unknown.as_str(), known().map(ViewName::as_str))
-            .map(|near| format!("; did you mean {near:?}?"));
+        let known: Vec<&str> = known().map(ViewName::as_str).collect();
         return Err(UsageError::new(format!(
-            "there is no [retention.{unknown}] or [rules.{unknown}]{}",
-            hint.unwrap_or_default()
+            "there is no [retention.{unknown}] or [rules.{unknown}]; {}",
+            meant_or_known(unknown.as_str(), &known)
         ))
         .into());
     }
