@@ -17,7 +17,7 @@ use evenkeel_storage::{
 use super::blocks;
 use super::contents::{self, Header};
 use super::fault::Fault;
-use super::reclaim::{self, DroppedKind};
+use super::reclaim::DroppedKind;
 use super::stamp;
 use super::store::EmbeddedStore;
 use super::writer::WriteContext;
@@ -28,41 +28,18 @@ const PAGE_BLOBS: usize = 5_000;
 #[async_trait]
 impl BlobStore for EmbeddedStore {
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
-        let name = container.clone();
-        self.write(
-            "Create Container",
-            || Resource::Container(container.clone()),
-            move |writing| {
-                let sql = "INSERT INTO containers (name) VALUES (?1) ON CONFLICT DO NOTHING";
-                Ok(writing
-                    .connection
-                    .prepare_cached(sql)?
-                    .execute([name.as_str()])?
-                    > 0)
-            },
-        )
-        .await
+        let what = || Resource::Container(container.clone());
+        let sql = "INSERT INTO containers (name) VALUES (?1) ON CONFLICT DO NOTHING";
+        self.create("Create Container", what, sql, [container.to_string()])
+            .await
     }
 
     async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
-        let name = container.clone();
-        self.write(
-            "Delete Container",
-            || Resource::Container(container.clone()),
-            move |writing| {
-                let sql = "DELETE FROM containers WHERE name = ?1 RETURNING id";
-                let deleted = writing
-                    .connection
-                    .prepare_cached(sql)?
-                    .query_row([name.as_str()], |row| row.get(0))
-                    .optional()?;
-                let Some(id) = deleted else { return Ok(false) };
-                reclaim::remember(writing.connection, DroppedKind::Container, id)?;
-                writing.reclaim_later();
-                Ok(true)
-            },
-        )
-        .await
+        let what = || Resource::Container(container.clone());
+        let sql = "DELETE FROM containers WHERE name = ?1 RETURNING id";
+        let name = container.to_string();
+        self.delete_with_contents("Delete Container", what, DroppedKind::Container, sql, name)
+            .await
     }
 
     async fn put(

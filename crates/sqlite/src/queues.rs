@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::OptionalExtension as _;
 
 use evenkeel_model::QueueName;
 use evenkeel_storage::check::queues as check;
@@ -12,48 +11,24 @@ use evenkeel_storage::{
 };
 
 use super::messages::{self, MessageHandle};
-use super::reclaim::{self, DroppedKind};
+use super::reclaim::DroppedKind;
 use super::store::EmbeddedStore;
 
 #[async_trait]
 impl QueueStore for EmbeddedStore {
     async fn create_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let name = queue.clone();
-        self.write(
-            "Create Queue",
-            || Resource::Queue(queue.clone()),
-            move |writing| {
-                let sql =
-                    "INSERT INTO queues (name, messages) VALUES (?1, 0) ON CONFLICT DO NOTHING";
-                Ok(writing
-                    .connection
-                    .prepare_cached(sql)?
-                    .execute([name.as_str()])?
-                    > 0)
-            },
-        )
-        .await
+        let what = || Resource::Queue(queue.clone());
+        let sql = "INSERT INTO queues (name, messages) VALUES (?1, 0) ON CONFLICT DO NOTHING";
+        self.create("Create Queue", what, sql, [queue.to_string()])
+            .await
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let name = queue.clone();
-        self.write(
-            "Delete Queue",
-            || Resource::Queue(queue.clone()),
-            move |writing| {
-                let sql = "DELETE FROM queues WHERE name = ?1 RETURNING id";
-                let deleted = writing
-                    .connection
-                    .prepare_cached(sql)?
-                    .query_row([name.as_str()], |row| row.get(0))
-                    .optional()?;
-                let Some(id) = deleted else { return Ok(false) };
-                reclaim::remember(writing.connection, DroppedKind::Queue, id)?;
-                writing.reclaim_later();
-                Ok(true)
-            },
-        )
-        .await
+        let what = || Resource::Queue(queue.clone());
+        let sql = "DELETE FROM queues WHERE name = ?1 RETURNING id";
+        let name = queue.to_string();
+        self.delete_with_contents("Delete Queue", what, DroppedKind::Queue, sql, name)
+            .await
     }
 
     async fn put(
