@@ -5,11 +5,12 @@
 //! run it at once:
 //!
 //! 1. **Numbered files** (`migrations/0001_….toml`, compiled in) create the control tables. Each file is applied once
-//! per account and recorded in the account's table `EvenkeelMigrations`. 2. **Declared tables and queues** are created,
-//! with their poison and recheck queues. 3. **The catalog is recorded** in the account `main`: the definition of every
-//! view with its generation (1, 2, … as it changes), the archives and tables that jobs may name, one number for the
-//! whole catalog that rises with every change, and the declarations of archives, retentions and rules for the commands
-//! that remove entities because of them.
+//!    per account and recorded in the account's table `EvenkeelMigrations`.
+//! 2. **Declared tables and queues** are created, with their poison and recheck queues.
+//! 3. **The catalog is recorded** in the account `main`: the definition of every view with its generation (1, 2, … as it
+//!    changes), the archives and tables that jobs may name, one number for the whole catalog that rises with every
+//!    change, and the declarations of archives, retentions and rules for the commands that remove entities because of
+//!    them.
 //!
 //! ```text
 //!   needs(settings, catalog) ─┐
