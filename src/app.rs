@@ -34,7 +34,6 @@ use evenkeel_ops::logging::{self, LogControl, Verbosity};
 use evenkeel_ops::state::{OpsState, OpsStateParts};
 use evenkeel_ops::{Routes, Server, ServerError, api_and_pages};
 use evenkeel_rollout::RecordHold;
-use evenkeel_rollout::migrations::Migrator;
 use evenkeel_storage::system::{SystemClock, SystemRng, half_of_the_cores};
 use evenkeel_storage::{Clock, Rng};
 use evenkeel_telemetry::{announce_view, names};
@@ -438,26 +437,11 @@ impl AppParts {
         })
     }
 
-    fn migrator(&self) -> anyhow::Result<Migrator> {
-        let Context {
-            settings,
-            catalog,
-            stores,
-            clock,
-            ..
-        } = &self.context;
-        Ok(Migrator::new(
-            stores.clone(),
-            settings,
-            Arc::clone(catalog),
-            Arc::clone(clock),
-        )?)
-    }
-
     /// The configured catalog with its recorded generations.
     async fn recorded_catalog(&self) -> anyhow::Result<Arc<Catalog>> {
         let mut catalog = Catalog::clone(&self.context.catalog);
         catalog.generations = self
+            .context
             .migrator()?
             .catalog_record()
             .await?
@@ -468,7 +452,7 @@ impl AppParts {
     /// Context and engine for commands that walk over whole tables. Such commands report progress
     /// often, know retired views, and end if another catalog is recorded.
     async fn whole_table_context(&self) -> anyhow::Result<(Context, Arc<Engine>)> {
-        let migrator = self.migrator()?;
+        let migrator = self.context.migrator()?;
         let record = migrator.catalog_record().await?;
         let mut catalog = Catalog::clone(&self.context.catalog);
         catalog.generations = record.generations(&catalog);
@@ -493,13 +477,13 @@ impl AppParts {
 
     /// Returns an error if the configured catalog is not the recorded one.
     async fn refuse_unrecorded(&self) -> anyhow::Result<()> {
-        Ok(self.migrator()?.refuse_unrecorded().await?)
+        Ok(self.context.migrator()?.refuse_unrecorded().await?)
     }
 
     /// Returns an error if the configured catalog, including its archives, retentions and rules, is
     /// not the recorded one.
     async fn refuse_other_declarations(&self) -> anyhow::Result<()> {
-        Ok(self.migrator()?.refuse_other_declarations().await?)
+        Ok(self.context.migrator()?.refuse_other_declarations().await?)
     }
 
     /// Waits until no worker can acknowledge jobs with an older catalog. Such a worker does not
@@ -507,7 +491,7 @@ impl AppParts {
     /// new view would not get the items of this version. Returns an error if the configured catalog
     /// is not the recorded one.
     async fn wait_for_older_workers(&self, out: &mut Output) -> anyhow::Result<()> {
-        let migrator = self.migrator()?;
+        let migrator = self.context.migrator()?;
         migrator.refuse_unrecorded().await?;
         let wait = migrator.time_until_older_workers_end().await?;
         if !wait.is_zero() {

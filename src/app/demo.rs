@@ -117,7 +117,7 @@ async fn perform(
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
     let started = parts.context.clock.monotonic();
-    let migrator = parts.migrator()?;
+    let migrator = parts.context.migrator()?;
     let prepared = evenkeel_rollout::prepare(
         &migrator,
         &parts.context.settings.migrate,
@@ -139,7 +139,7 @@ async fn perform(
     if let Some(serving) = &serving {
         serving.condition.working(worker.status());
     }
-    parts
+    context
         .keeper(current.engine().catalog())
         .tend(TurnTime::Due)
         .await

@@ -11,7 +11,7 @@ use super::AppParts;
 use super::condition::ProgramState;
 use evenkeel_model::{AccountName, TableName};
 use evenkeel_rollout::CurrentCatalog;
-use evenkeel_rollout::migrations::{MigrationError, Migrator};
+use evenkeel_rollout::migrations::MigrationError;
 use evenkeel_telemetry::names;
 
 /// Interval between listings of the tables, with jitter.
@@ -46,16 +46,9 @@ async fn missing_tables(
     parts: &AppParts,
     current: &CurrentCatalog,
 ) -> Result<MissingTables, MigrationError> {
-    let context = &parts.context;
     let catalog = Arc::clone(current.engine().catalog());
-    Migrator::new(
-        context.stores.clone(),
-        &context.settings,
-        catalog,
-        Arc::clone(&context.clock),
-    )?
-    .missing_tables()
-    .await
+    let migrator = parts.context.migrator_to(catalog)?;
+    migrator.missing_tables().await
 }
 
 fn log_changes(known: &MissingTables, gone: &MissingTables) {

@@ -19,7 +19,6 @@ use evenkeel_config::{Configuration, Request};
 use evenkeel_model::catalog::{Catalog, Form};
 use evenkeel_ops::logging::AUDIT;
 use evenkeel_rollout::encryption_changes;
-use evenkeel_rollout::migrations::Migrator;
 use evenkeel_worker::{ReloadableSettings, Tuning};
 
 /// Keys that take effect at once. A key that ends with a dot includes all keys below it.
@@ -136,12 +135,7 @@ fn refuse_unopened(parts: &AppParts, catalog: &Arc<Catalog>) -> anyhow::Result<(
             encryption_changes.join(", ")
         );
     }
-    let migrator = Migrator::new(
-        context.stores.clone(),
-        &context.settings,
-        Arc::clone(catalog),
-        Arc::clone(&context.clock),
-    )?;
+    let migrator = context.migrator_to(Arc::clone(catalog))?;
     for account in migrator.needs().tables.keys() {
         context.stores.account(account).with_context(|| {
             format!("the catalog needs account {account}, which was not opened at the start. Restart the worker")

@@ -24,7 +24,7 @@ use super::{AppParts, fleet, provision, signals};
 use crate::cli::run::RunArgs;
 use crate::cli::{Context, Exit, Format, Output, Tone, UsageError};
 use evenkeel_config::{Configuration, Request};
-use evenkeel_engine::retention::{Keeper, RuleKeeper, TurnTime};
+use evenkeel_engine::retention::TurnTime;
 use evenkeel_model::catalog::Catalog;
 use evenkeel_ops::logging::LogControl;
 use evenkeel_ops::state::{OpsState, WorkerHandles};
@@ -320,42 +320,13 @@ impl Host for Daemon<'_> {
 }
 
 impl AppParts {
-    pub(super) fn keeper<'c>(&'c self, catalog: &'c Catalog) -> Keeper<'c> {
-        let Context {
-            settings,
-            stores,
-            clock,
-            ..
-        } = &self.context;
-        Keeper::new(
-            catalog,
-            stores.clone(),
-            Arc::clone(clock),
-            &settings.queues,
-            settings.migrate.owner.clone(),
-        )
-    }
-
     /// Maintains the tables by date and sends the jobs of due rules. Returns the delay until the
     /// next pass.
     async fn retention_pass(&self, current: &CurrentCatalog) -> Duration {
         let engine = current.engine();
-        let Context {
-            settings,
-            stores,
-            clock,
-            ..
-        } = &self.context;
-        let owner = settings.migrate.owner.clone();
-        let rules = RuleKeeper::new(
-            engine.catalog(),
-            stores.clone(),
-            Arc::clone(clock),
-            &settings.queues,
-            owner,
-        );
-        let tended = self.keeper(engine.catalog()).tend(TurnTime::Due).await;
-        let Err(error) = tended.and(rules.tend().await) else {
+        let keeper = self.context.keeper(engine.catalog());
+        let tended = keeper.tend(TurnTime::Due).await;
+        let Err(error) = tended.and(keeper.send_due_rules().await) else {
             return RETENTION_INTERVAL;
         };
         let wait = error.slow_subject_wait().unwrap_or(RETENTION_RETRY);

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -15,7 +14,6 @@ use evenkeel_engine::Engine;
 use evenkeel_model::backfill::{Backfill, BackfillCursor, BackfillScope, TakenKeys};
 use evenkeel_model::catalog::Source;
 use evenkeel_model::{QueueName, TableName, ViewName};
-use evenkeel_rollout::migrations::Migrator;
 
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
@@ -116,12 +114,7 @@ async fn print_warnings(
         (None, Some(view)) => source == view,
         (None, None) => args.view.is_none(),
     };
-    let migrator = Migrator::new(
-        context.stores.clone(),
-        &context.settings,
-        Arc::clone(&context.catalog),
-        Arc::clone(&context.clock),
-    )?;
+    let migrator = context.migrator()?;
     for survey in announce_if_slow(SAMPLING, migrator.survey_views(is_selected), out).await? {
         for warning in survey.warnings() {
             out.write_error(format_args!("warning: {warning}"))?;

@@ -3,10 +3,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use evenkeel_client::Client;
+use evenkeel_engine::retention::Keeper;
 use evenkeel_model::catalog::{Catalog, TableRef, TargetRef, View};
 use evenkeel_model::nearest::meant_or_known;
 use evenkeel_model::settings::Settings;
 use evenkeel_model::{AccountName, QueueName, TableName, ViewName};
+use evenkeel_rollout::migrations::{MigrationError, Migrator};
 use evenkeel_storage::{Clock, Stores};
 
 use super::UsageError;
@@ -69,6 +71,31 @@ impl Context {
                 .into())
             }
         }
+    }
+
+    /// A migrator for the catalog of the context.
+    pub fn migrator(&self) -> Result<Migrator, MigrationError> {
+        self.migrator_to(Arc::clone(&self.catalog))
+    }
+
+    pub fn migrator_to(&self, catalog: Arc<Catalog>) -> Result<Migrator, MigrationError> {
+        Migrator::new(
+            self.stores.clone(),
+            &self.settings,
+            catalog,
+            Arc::clone(&self.clock),
+        )
+    }
+
+    /// Maintains the dated tables and sends the rules of `catalog`.
+    pub fn keeper<'c>(&'c self, catalog: &'c Catalog) -> Keeper<'c> {
+        Keeper::new(
+            catalog,
+            self.stores.clone(),
+            Arc::clone(&self.clock),
+            &self.settings.queues,
+            self.settings.migrate.owner.clone(),
+        )
     }
 
     pub fn client(&self) -> Client {

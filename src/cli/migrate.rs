@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::progress::{SAMPLING, announce_if_slow};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
-use evenkeel_model::nearest::nearest;
+use evenkeel_model::nearest::meant_or_known;
 use evenkeel_model::{ViewName, cause};
 use evenkeel_rollout::migrations::{
     AcceptedLosses, Consent, MigrationError, Migrator, PlannedChange, ProblemKind, ViewAction,
@@ -54,12 +54,7 @@ pub async fn migrate(
     context: &Context,
     out: &mut Output,
 ) -> anyhow::Result<Exit> {
-    let migrator = Migrator::new(
-        context.stores.clone(),
-        &context.settings,
-        std::sync::Arc::clone(&context.catalog),
-        context.clock.clone(),
-    )?;
+    let migrator = context.migrator()?;
     match &args.action {
         MigrateAction::Status => status(&migrator, out).await,
         MigrateAction::Up(args) => {
@@ -69,12 +64,10 @@ pub async fn migrate(
                 .find(|view| !context.catalog.declares(view))
             {
                 let known = context.catalog.declared();
-                let hint = nearest(view.as_str(), known.keys().map(|known| known.as_str()));
-                let hint = hint
-                    .map(|known| format!("; did you mean {known}?"))
-                    .unwrap_or_default();
+                let known: Vec<&str> = known.into_keys().map(ViewName::as_str).collect();
                 return Err(UsageError::new(format!(
-                    "--accept-loss: the catalog has no view {view}{hint}"
+                    "--accept-loss: the catalog has no view {view}; {}",
+                    meant_or_known(view.as_str(), &known)
                 ))
                 .into());
             }

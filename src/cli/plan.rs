@@ -10,7 +10,6 @@ use evenkeel_model::catalog::View;
 use evenkeel_model::job::Primary;
 use evenkeel_model::patterns::sample::{SampledTable, ViewSample};
 use evenkeel_model::{EntityKey, Key};
-use evenkeel_rollout::migrations::Migrator;
 
 #[derive(Debug, Args)]
 #[command(after_help = help::after(&[
@@ -102,12 +101,7 @@ async fn warnings(primary: &Primary, context: &Context) -> anyhow::Result<Vec<St
     if !views.iter().any(lacks) {
         return Ok(Vec::new());
     }
-    let migrator = Migrator::new(
-        context.stores.clone(),
-        &context.settings,
-        Arc::clone(&context.catalog),
-        Arc::clone(&context.clock),
-    )?;
+    let migrator = context.migrator()?;
     let surveys = migrator.survey_views(|of| of.has(source)).await?;
     Ok(surveys
         .into_iter()

@@ -4,9 +4,9 @@ use serde::Serialize;
 use super::sweep::{report_sweep, submitted, survey};
 use super::{Context, Exit, Format, Output, Tone, UsageError, help};
 use evenkeel_engine::Engine;
-use evenkeel_engine::retention::{ExistingTables, Keeper, RetentionPlan, RuleKeeper, TurnTime};
+use evenkeel_engine::retention::{ExistingTables, RetentionPlan, TurnTime};
 use evenkeel_model::catalog::Retention;
-use evenkeel_model::nearest::nearest;
+use evenkeel_model::nearest::meant_or_known;
 use evenkeel_model::{TableName, ViewName};
 
 #[derive(Debug, Args)]
@@ -51,11 +51,10 @@ pub async fn retention(
         .iter()
         .find(|name| !known().any(|known| known == *name))
     {
-        let hint = nearest(unknown.as_str(), known().map(ViewName::as_str))
-            .map(|near| format!("; did you mean {near:?}?"));
+        let known: Vec<&str> = known().map(ViewName::as_str).collect();
         return Err(UsageError::new(format!(
-            "there is no [retention.{unknown}] or [rules.{unknown}]{}",
-            hint.unwrap_or_default()
+            "there is no [retention.{unknown}] or [rules.{unknown}]; {}",
+            meant_or_known(unknown.as_str(), &known)
         ))
         .into());
     }
@@ -65,14 +64,7 @@ pub async fn retention(
     if !args.dry_run {
         ready().await?;
     }
-    let (queues, owner) = (&context.settings.queues, &context.settings.migrate.owner);
-    let keeper = Keeper::new(
-        catalog,
-        context.stores.clone(),
-        context.clock.clone(),
-        queues,
-        owner.clone(),
-    );
+    let keeper = context.keeper(catalog);
     let (mut existing, mut first) = (ExistingTables::new(), Ok(()));
     for retention in catalog
         .retentions
@@ -89,18 +81,11 @@ pub async fn retention(
         }
         report_plan(retention, &plan, args.dry_run, out)?;
     }
-    let rules = RuleKeeper::new(
-        catalog,
-        context.stores.clone(),
-        context.clock.clone(),
-        queues,
-        owner.clone(),
-    );
     for rule in catalog.rules.values().filter(|rule| is_meant(&rule.name)) {
         if args.dry_run {
             let found = survey(&rule.sweep, context, engine, out).await?;
             report_sweep(&rule.sweep, &found, out)?;
-        } else if let Some(sent) = rules.send(rule, TurnTime::Now).await? {
+        } else if let Some(sent) = keeper.send_rule(rule, TurnTime::Now).await? {
             submitted(&rule.sweep, &sent.queue, &sent.message_id, out)?;
         }
     }

@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use serde::Serialize;
 
 use super::{Context, Exit, Format, Output, UsageError, args, help};
-use evenkeel_model::nearest::nearest;
+use evenkeel_model::nearest::meant_or_known;
 use evenkeel_model::settings::{IssuedSas, SasGrant, SasRequest, SasRows, SasTarget};
 use evenkeel_model::units::parse_duration;
 use evenkeel_model::{BlobName, Key, ViewName};
@@ -121,24 +121,11 @@ fn declared<'a>(name: &ViewName, grants: &'a [SasGrant]) -> Result<&'a SasGrant,
         .iter()
         .find(|grant| grant.name == *name)
         .ok_or_else(|| {
-            let hint = match nearest(
-                name.as_str(),
-                grants.iter().map(|grant| grant.name.as_str()),
-            ) {
-                Some(known) => format!("did you mean {known:?}?"),
-                None => format!(
-                    "known are {}",
-                    grants
-                        .iter()
-                        .map(|grant| grant.name.as_str())
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                ),
-            };
-            let hint = if grants.is_empty() {
+            let known: Vec<&str> = grants.iter().map(|grant| grant.name.as_str()).collect();
+            let hint = if known.is_empty() {
                 "none is declared".to_owned()
             } else {
-                hint
+                meant_or_known(name.as_str(), &known)
             };
             UsageError::new(format!("there is no [sas.{name}]; {hint}"))
         })

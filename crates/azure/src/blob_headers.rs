@@ -42,13 +42,6 @@ pub(super) fn headers_of(metadata: &BTreeMap<String, String>) -> Metadata {
     headers
 }
 
-/// Whether a metadata name is a C# identifier of ASCII letters, digits and underscores.
-pub(super) fn is_identifier(name: &str) -> bool {
-    !name.starts_with(|c: char| c.is_ascii_digit())
-        && !name.is_empty()
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-}
-
 /// Headers that the library could set only by a second request.
 pub(super) fn context_of(upload: &BlobUpload) -> azure_core::Context {
     let amendment = Amendment::default();
@@ -57,11 +50,6 @@ pub(super) fn context_of(upload: &BlobUpload) -> azure_core::Context {
         None => amendment,
     }
     .context()
-}
-
-/// Whether a header can contain this text unchanged.
-pub(super) fn is_header_text(value: &str) -> bool {
-    value.bytes().all(|b| (b' '..=b'~').contains(&b)) && value.trim().len() == value.len()
 }
 
 #[cfg(test)]
@@ -78,18 +66,5 @@ mod tests {
         for bad in ["", "bytes */0", "bytes 0-9/*", "items 0-9/10"] {
             assert_eq!(content_range(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn metadata_must_be_valid_in_headers() {
-        assert!(is_identifier("ek_source") && is_identifier("_a1"));
-        assert!(
-            !is_identifier("")
-                && !is_identifier("1a")
-                && !is_identifier("a-b")
-                && !is_identifier("한")
-        );
-        assert!(is_header_text("") && is_header_text("a b"));
-        assert!(!is_header_text(" a") && !is_header_text("a\n") && !is_header_text("é"));
     }
 }

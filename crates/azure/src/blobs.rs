@@ -16,14 +16,13 @@ use md5::{Digest as _, Md5};
 
 use super::amend::Amendment;
 use super::blob_copy::{COPY, CopyStatus, copy_status};
-use super::blob_headers::{
-    condition, content_range, context_of, headers_of, is_header_text, is_identifier, metadata_of,
-};
+use super::blob_headers::{condition, content_range, context_of, headers_of, metadata_of};
 use super::call::{CallFailure, Caller};
 use super::classify::{Absent, CallKind};
 use super::listing;
 use super::transport::{self, HttpAnswer};
-use evenkeel_model::{BlobName, ContainerName, ETag, limits};
+use evenkeel_model::{BlobName, ContainerName, ETag};
+use evenkeel_storage::check::blobs as check;
 use evenkeel_storage::{
     Blob, BlobCondition, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId,
     ErrorClass, Missing, Resource, StoreError,
@@ -44,8 +43,6 @@ const LIST: CallKind = CallKind::read("List Blobs", Absent::Container);
 
 /// Size of a range read: small enough to arrive within a request timeout on a slow connection.
 const CHUNK_BYTES: u64 = 8 << 20;
-/// Maximum size of a blob written by one Put Blob (Azure, "Put Blob": 5,000 MiB).
-const PUT_BYTES: usize = 5_000 << 20;
 const READ_ATTEMPTS: usize = 4;
 pub(super) struct AzureBlobs {
     pub(super) caller: Caller,
@@ -248,74 +245,6 @@ impl AzureBlobs {
             properties,
         })))
     }
-
-    fn check_upload(
-        &self,
-        operation: CallKind,
-        what: impl Fn() -> Resource,
-        content: &Bytes,
-        upload: &BlobUpload,
-    ) -> Result<(), StoreError> {
-        let refuse =
-            |class, message: String| Err(self.caller.error(class, operation, what(), message));
-        if content.len() > PUT_BYTES {
-            return refuse(
-                ErrorClass::TooLarge,
-                format!(
-                    "the content has {} bytes; Put Blob allows at most 5,000 MiB",
-                    content.len()
-                ),
-            );
-        }
-        let mut size = 0;
-        let mut names = BTreeMap::new();
-        for (name, value) in &upload.metadata {
-            size += name.len() + value.len();
-            if !is_identifier(name) {
-                return refuse(
-                    ErrorClass::Permanent,
-                    format!(
-                        "the metadata name {name:?} must be letters, digits and underscores, and not start with a digit"
-                    ),
-                );
-            }
-            if let Some(other) = names.insert(name.to_ascii_lowercase(), name) {
-                return refuse(
-                    ErrorClass::Permanent,
-                    format!("the metadata names {other:?} and {name:?} differ only in case"),
-                );
-            }
-            if !is_header_text(value) {
-                return refuse(
-                    ErrorClass::Permanent,
-                    format!(
-                        "the metadata value of {name:?} must be printable ASCII without surrounding spaces"
-                    ),
-                );
-            }
-        }
-        if size > limits::METADATA_BYTES {
-            return refuse(
-                ErrorClass::TooLarge,
-                format!("the metadata has {size} bytes; at most 8,192 are allowed"),
-            );
-        }
-        for (name, value) in [
-            ("content type", &upload.content_type),
-            ("cache control", &upload.cache_control),
-        ] {
-            if value
-                .as_deref()
-                .is_some_and(|value| value.is_empty() || !is_header_text(value))
-            {
-                return refuse(
-                    ErrorClass::Permanent,
-                    format!("the {name} must be printable ASCII without surrounding spaces"),
-                );
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Adds the headers of an upload to a call. It is a macro because each kind of upload has its own builder type.
@@ -378,7 +307,8 @@ impl BlobStore for AzureBlobs {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
         let what = || Resource::Blob(container.clone(), name.clone());
-        self.check_upload(PUT, what, &content, upload)?;
+        self.caller
+            .checked(PUT, what, check::upload(&content, upload))?;
         let hash = Hash::MD5(Md5::digest(&content).into());
         let call = self
             .blob((container, name))
@@ -397,7 +327,8 @@ impl BlobStore for AzureBlobs {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
         let what = || Resource::Blob(container.clone(), name.clone());
-        self.check_upload(CREATE_APPEND, what, &Bytes::new(), upload)?;
+        self.caller
+            .checked(CREATE_APPEND, what, check::upload(&[], upload))?;
         let call = self
             .blob((container, name))
             .put_append_blob()
@@ -418,15 +349,7 @@ impl BlobStore for AzureBlobs {
         position: u64,
     ) -> Result<ETag, StoreError> {
         let what = || Resource::Blob(container.clone(), name.clone());
-        if content.len() > limits::APPEND_BYTES {
-            let message = format!(
-                "the content has {} bytes; Append Block allows at most 4 MiB",
-                content.len()
-            );
-            return Err(self
-                .caller
-                .error(ErrorClass::TooLarge, APPEND, what(), message));
-        }
+        self.caller.checked(APPEND, what, check::append(&content))?;
         let hash = Hash::MD5(Md5::digest(&content).into());
         let call = self
             .blob((container, name))
@@ -445,23 +368,8 @@ impl BlobStore for AzureBlobs {
         content: Bytes,
     ) -> Result<(), StoreError> {
         let what = || Resource::Blob(container.clone(), name.clone());
-        if content.is_empty() {
-            return Err(self.caller.error(
-                ErrorClass::Permanent,
-                PUT_BLOCK,
-                what(),
-                "the block is empty",
-            ));
-        }
-        if content.len() > limits::BLOCK_BYTES {
-            let message = format!(
-                "the block has {} bytes; Put Block allows at most 100 MiB",
-                content.len()
-            );
-            return Err(self
-                .caller
-                .error(ErrorClass::TooLarge, PUT_BLOCK, what(), message));
-        }
+        self.caller
+            .checked(PUT_BLOCK, what, check::block(&content))?;
         // The library accepts a hash but does not send it.
         let context = Amendment::default()
             .header("content-md5", BASE64.encode(Md5::digest(&content)))
@@ -484,16 +392,8 @@ impl BlobStore for AzureBlobs {
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
         let what = || Resource::Blob(container.clone(), name.clone());
-        self.check_upload(PUT_BLOCK_LIST, what, &Bytes::new(), upload)?;
-        if blocks.len() > limits::BLOCKS {
-            let message = format!(
-                "{} blocks were given; a blob has at most 50,000",
-                blocks.len()
-            );
-            return Err(self
-                .caller
-                .error(ErrorClass::TooLarge, PUT_BLOCK_LIST, what(), message));
-        }
+        let checked = check::block_list(blocks, upload);
+        self.caller.checked(PUT_BLOCK_LIST, what, checked)?;
         let blocks = library::BlockList {
             blocks: blocks
                 .iter()
@@ -520,11 +420,8 @@ impl BlobStore for AzureBlobs {
         if_match: &ETag,
     ) -> Result<ETag, StoreError> {
         let what = || Resource::Blob(container.clone(), name.clone());
-        let upload = BlobUpload {
-            metadata: metadata.clone(),
-            ..BlobUpload::default()
-        };
-        self.check_upload(SET_METADATA, what, &Bytes::new(), &upload)?;
+        self.caller
+            .checked(SET_METADATA, what, check::metadata(metadata))?;
         let call = self
             .blob((container, name))
             .set_metadata()
@@ -666,15 +563,8 @@ impl BlobStore for AzureBlobs {
     ) -> Result<ETag, StoreError> {
         let what = || Resource::Blob(to.0.clone(), to.1.clone());
         let metadata = copying.metadata.clone().unwrap_or_default();
-        self.check_upload(
-            COPY,
-            what,
-            &Bytes::new(),
-            &BlobUpload {
-                metadata: metadata.clone(),
-                ..BlobUpload::default()
-            },
-        )?;
+        self.caller
+            .checked(COPY, what, check::metadata(&metadata))?;
         // The library accepts a condition but does not send it.
         let amendment = match &copying.condition {
             BlobCondition::None => Amendment::default(),

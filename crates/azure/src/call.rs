@@ -9,7 +9,7 @@ use super::settings::{AzureAccount, Credential};
 use super::transport::{self, HttpAnswer, HttpFault};
 use crate::identity::roles;
 use evenkeel_model::{AccountName, ETag};
-use evenkeel_storage::error::Cause;
+use evenkeel_storage::check::Objection;
 use evenkeel_storage::{ErrorClass, Resource, StoreError, Subject};
 
 /// State for the calls of every port of one account.
@@ -155,17 +155,17 @@ impl Caller {
         )
     }
 
-    /// The error of a request that is not sent because the service would reject it.
-    pub(super) fn invalid(
+    /// Turns the objection of a check into the error of a request that is not sent, because the service would reject it.
+    pub(super) fn checked<T>(
         &self,
-        class: ErrorClass,
         operation: CallKind,
-        what: Resource,
-        why: impl Into<Cause>,
-    ) -> StoreError {
-        let why = why.into();
-        self.error(class, operation, what, why.to_string())
-            .with_cause(why)
+        what: impl FnOnce() -> Resource,
+        checked: Result<T, Objection>,
+    ) -> Result<T, StoreError> {
+        checked.map_err(|objection| {
+            self.error(objection.class, operation, what(), objection.message)
+                .with_index(objection.index)
+        })
     }
 
     pub(super) fn etag(

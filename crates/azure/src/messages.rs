@@ -202,11 +202,6 @@ impl Fields {
     }
 }
 
-/// Finds a character that a message must not contain, because XML does not allow it.
-pub(super) fn forbidden_character(text: &str) -> Option<char> {
-    text.chars().find(|c| !xml::can_carry(*c))
-}
-
 /// Escapes carriage returns in a request body, because an XML reader turns bare ones into line feeds.
 pub(super) fn with_carriage_returns(body: &str) -> String {
     body.replace('\r', "&#xD;")

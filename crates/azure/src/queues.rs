@@ -18,6 +18,7 @@ use super::messages::{self, MessagePage, RawMessage};
 use super::transport::HttpAnswer;
 use super::{http_date, xml};
 use evenkeel_model::{QueueName, limits};
+use evenkeel_storage::check::queues as check;
 use evenkeel_storage::{
     ErrorClass, Message, Missing, PeekedMessage, QueueStore, Resource, SentMessage, StoreError,
     Ttl, UpdatedMessage,
@@ -95,76 +96,6 @@ impl AzureQueues {
         }
     }
 
-    fn check_text(
-        &self,
-        operation: CallKind,
-        what: impl FnOnce() -> Resource,
-        text: &str,
-    ) -> Result<(), StoreError> {
-        if text.len() > limits::QUEUE_TEXT_BYTES {
-            let message = format!(
-                "the text has {} bytes; Azure Queue storage allows 65,536",
-                text.len()
-            );
-            return Err(self
-                .caller
-                .error(ErrorClass::TooLarge, operation, what(), message));
-        }
-        match messages::forbidden_character(text) {
-            Some(c) => {
-                let message = format!(
-                    "the text contains the character U+{:04X}, which XML does not allow",
-                    u32::from(c)
-                );
-                Err(self
-                    .caller
-                    .error(ErrorClass::Permanent, operation, what(), message))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Rounds a visibility timeout up to whole seconds and checks its limits.
-    fn seconds(
-        &self,
-        operation: CallKind,
-        what: impl FnOnce() -> Resource,
-        time: Duration,
-        least: u64,
-    ) -> Result<Duration, StoreError> {
-        let seconds = whole_seconds(time);
-        if (least..=limits::QUEUE_VISIBILITY_SECONDS).contains(&seconds) {
-            return Ok(Duration::from_secs(seconds));
-        }
-        let message = format!(
-            "the visibility timeout is {seconds} s; Azure Queue storage allows {least} s to 604,800 s (7 days)"
-        );
-        Err(self
-            .caller
-            .error(ErrorClass::Permanent, operation, what(), message))
-    }
-
-    fn number(
-        &self,
-        operation: CallKind,
-        what: impl FnOnce() -> Resource,
-        max: u32,
-    ) -> Result<NumberOfMessages, StoreError> {
-        match u8::try_from(max) {
-            Ok(number) if (1..=limits::QUEUE_BATCH).contains(&max) => {
-                Ok(NumberOfMessages::new(number))
-            }
-            _ => {
-                let message = format!(
-                    "cannot receive {max} messages at once; Azure Queue storage returns 1 to 32"
-                );
-                Err(self
-                    .caller
-                    .error(ErrorClass::Permanent, operation, what(), message))
-            }
-        }
-    }
-
     fn receives_singly(&self, queue: &QueueName) -> bool {
         self.singly
             .lock()
@@ -239,11 +170,6 @@ fn date(answer: &HttpAnswer) -> Option<Timestamp> {
     answer.header("date").and_then(http_date::parse)
 }
 
-/// Rounds up to whole seconds, so that half a second does not become zero.
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
-}
-
 /// A received message. One without a receipt cannot be settled and will be delivered again.
 fn received(message: RawMessage, hidden_until: Timestamp) -> Option<Message> {
     let RawMessage {
@@ -313,30 +239,18 @@ impl QueueStore for AzureQueues {
         ttl: Ttl,
     ) -> Result<SentMessage, StoreError> {
         let what = || Resource::Queue(queue.clone());
-        self.check_text(PUT, what, text)?;
-        let delay = self.seconds(PUT, what, delay, 0)?;
+        let checked = check::text(text)
+            .and_then(|()| Ok((check::visibility(delay, 0)?, check::lifetime(ttl, delay)?)));
+        let (delay, lifetime) = self.caller.checked(PUT, what, checked)?;
         let mut amendment = self.text();
         let mut call = self
             .queue(queue)
             .put_message(text)
             .visibility_timeout(delay);
-        match ttl {
+        match lifetime {
             // The library cannot express this.
-            Ttl::Never => amendment = amendment.query("messagettl", "-1"),
-            Ttl::After(time) => {
-                let lifetime = Duration::from_secs(whole_seconds(time));
-                if lifetime <= delay {
-                    let message = format!(
-                        "a message that expires after {} s cannot be hidden for {} s",
-                        lifetime.as_secs(),
-                        delay.as_secs()
-                    );
-                    return Err(self
-                        .caller
-                        .error(ErrorClass::Permanent, PUT, what(), message));
-                }
-                call = call.ttl(lifetime);
-            }
+            None => amendment = amendment.query("messagettl", "-1"),
+            Some(lifetime) => call = call.ttl(lifetime),
         }
         let answer = self
             .caller
@@ -361,8 +275,10 @@ impl QueueStore for AzureQueues {
         visibility: Duration,
     ) -> Result<Vec<Message>, StoreError> {
         let what = || Resource::Queue(queue.clone());
-        let visibility = self.seconds(GET, what, visibility, 1)?;
-        let number = self.number(GET, what, max)?;
+        let checked =
+            check::visibility(visibility, 1).and_then(|time| Ok((time, check::batch(max)?)));
+        let (visibility, number) = self.caller.checked(GET, what, checked)?;
+        let number = NumberOfMessages::new(number);
         let one = || NumberOfMessages::new(1_u8);
         let singly = max > 1 && self.receives_singly(queue);
         let answer = match self
@@ -401,8 +317,8 @@ impl QueueStore for AzureQueues {
     ) -> Result<UpdatedMessage, StoreError> {
         let what = || Resource::Message(queue.clone(), id.to_owned());
         let lease = self.lease(UPDATE, queue, id, pop_receipt)?;
-        self.check_text(UPDATE, what, text)?;
-        let visibility = self.seconds(UPDATE, what, visibility, 0)?;
+        let checked = check::text(text).and_then(|()| check::visibility(visibility, 0));
+        let visibility = self.caller.checked(UPDATE, what, checked)?;
         let call = lease
             .update(text, visibility)
             .context(self.text().context());
@@ -441,10 +357,11 @@ impl QueueStore for AzureQueues {
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         let what = || Resource::Queue(queue.clone());
+        let number = self.caller.checked(PEEK, what, check::batch(max))?;
         let call = self
             .queue(queue)
             .peek_messages()
-            .number_of_messages(self.number(PEEK, what, max)?);
+            .number_of_messages(NumberOfMessages::new(number));
         let answer = self.caller.run(PEEK, what, call.into_future()).await?;
         let peeked = |RawMessage {
                           id,

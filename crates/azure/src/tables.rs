@@ -17,10 +17,9 @@ use super::call::{CallFailure, Caller};
 use super::classify::{Absent, CallKind};
 use super::transport::{self, HttpAnswer};
 use evenkeel_model::{ETag, EntityKey, Key, Row, TableName, limits, odata};
-use evenkeel_storage::check::{self, Objection};
 use evenkeel_storage::{
     Continuation, ErrorClass, IfMatch, Missing, Page, Query, Resource, Service, StoreError,
-    TableOperation, TablePage, TableStore,
+    TableOperation, TablePage, TableStore, check,
 };
 
 const GET: CallKind = CallKind::read("Get Entity", Absent::Item);
@@ -75,12 +74,6 @@ impl AzureTables {
         self.table(table)
             .partition_key_client(quoted(&key.pk))
             .entity_client(quoted(&key.rk))
-    }
-
-    fn objected(&self, operation: CallKind, what: Resource, objection: Objection) -> StoreError {
-        self.caller
-            .invalid(objection.class, operation, what, objection.why)
-            .with_index(objection.index)
     }
 
     async fn send(
@@ -291,7 +284,8 @@ impl TableStore for AzureTables {
     ) -> Result<Option<ETag>, StoreError> {
         let kind = write_of(operation);
         let what = || Resource::Entity(table.clone(), operation.key().clone());
-        check::operation(operation).map_err(|objection| self.objected(kind, what(), objection))?;
+        self.caller
+            .checked(kind, what, check::operation(operation))?;
         let amendment = match self.wire {
             Encoding::Utf8 => json(),
             Encoding::Ascii => json().body(ascii::json::<{ limits::ENTITY_BYTES }>),
@@ -313,8 +307,8 @@ impl TableStore for AzureTables {
         operations: &[TableOperation],
     ) -> Result<Vec<Option<ETag>>, StoreError> {
         let what = || Resource::Partition(table.clone(), pk.clone());
-        check::transaction(pk, operations)
-            .map_err(|objection| self.objected(TRANSACT, what(), objection))?;
+        let checked = check::transaction(pk, operations);
+        self.caller.checked(TRANSACT, what, checked)?;
         let amendment = Amendment::default().body(batch::without_content);
         let amendment = match self.wire {
             Encoding::Utf8 => amendment,
@@ -366,10 +360,7 @@ impl TableStore for AzureTables {
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         let what = || Resource::Table(table.clone());
-        check::query(query).map_err(|error| {
-            self.caller
-                .invalid(ErrorClass::Permanent, QUERY, what(), error)
-        })?;
+        self.caller.checked(QUERY, what, check::query(query))?;
         let select = query.select.as_deref();
         let mut pages = self.table(table).query().context(json().context());
         if let Some(filter) = &query.filter {

@@ -10,7 +10,7 @@ use super::address;
 use super::identity;
 use super::request::AccountCheck;
 use super::secret::SecretKeys;
-use super::section::{AlreadyReported, Section};
+use super::section::Section;
 use evenkeel_model::AccountName;
 use evenkeel_model::local::is_local_host;
 use evenkeel_model::settings::connection_string::names_more_than_account;
@@ -140,11 +140,7 @@ fn account(
     check: Option<AccountCheck>,
 ) -> Option<AccountSettings> {
     let words = KINDS.each_ref().map(|kind| (kind.word, kind));
-    if !section.has("kind") {
-        let known = words.map(|(word, _)| format!("{word:?}")).join(" or ");
-        section.error("kind", format!("missing; expected {known}"));
-    }
-    let kind = section.one_of("kind", &words);
+    let kind = section.required_one_of("kind", &words);
     for kind in &KINDS {
         section.mark_known(&keys_of(kind));
     }
@@ -190,11 +186,7 @@ fn account(
 
 fn azure(section: &Section<'_>) -> Option<AzureAuth> {
     let words = AUTHS.each_ref().map(|auth| (auth.word, auth));
-    let auth = if section.has("auth") {
-        section.one_of("auth", &words)?
-    } else {
-        &AUTHS[0]
-    };
+    let auth = section.with_default("auth", &AUTHS[0], |key| section.one_of(key, &words))?;
     let all = AUTHS.iter().flat_map(|auth| auth.keys.concat());
     reject_other_keys(section, "auth", (auth.word, &auth.keys.concat()), all);
     match auth.chosen {
@@ -296,15 +288,10 @@ fn endpoints(section: &Section<'_>) -> Option<Endpoints> {
     let Some(section) = section.section("endpoints") else {
         return (!section.has("endpoints")).then(Endpoints::default);
     };
-    let read = |key: &'static str| {
-        if section.has(key) {
-            section
-                .parsed(key, parse_endpoint)
-                .map(Some)
-                .ok_or(AlreadyReported)
-        } else {
-            Ok(None)
-        }
+    let read = |key| {
+        section.optional(key, |section: &Section<'_>| {
+            section.parsed(key, parse_endpoint)
+        })
     };
     let (table, queue, blob) = (read("table"), read("queue"), read("blob"));
     section.finish();

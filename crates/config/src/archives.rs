@@ -11,11 +11,9 @@ use evenkeel_model::entity::valid_property_name;
 use evenkeel_model::large::OWN_CONTAINERS;
 use evenkeel_model::log::LogPath;
 use evenkeel_model::names::NameError;
-use evenkeel_model::nearest::nearest;
 use evenkeel_model::template::Template;
 use evenkeel_model::{AccountName, ContainerName, TableName, ViewName};
 
-const TARGETS: [&str; 4] = ["table", "blob", "file", "append_blob"];
 const LOG_PATH: &str = "logs/%Y/%m/%d/%H00";
 
 pub(super) struct ArchiveDraft<'a> {
@@ -56,12 +54,8 @@ fn archive<'a>(
     }
     section.finish();
     let to = to?;
-    let target = match kind(&to)? {
-        "blob" => blob(&to, accounts).map(TargetDraft::Blob),
-        "file" => file(&to).map(TargetDraft::File),
-        "append_blob" => log(&to, accounts).map(TargetDraft::Log),
-        _ => table(&to, accounts),
-    };
+    let read = to.required_one_of("kind", &TARGETS)?;
+    let target = read(&to, accounts);
     to.finish();
     if let (Some(source), Some(TargetDraft::Table(table, _))) = (&source, &target)
         && source == table
@@ -79,22 +73,14 @@ fn archive<'a>(
     })
 }
 
-fn kind<'a>(to: &Section<'a>) -> Option<&'a str> {
-    let known = TARGETS.map(|kind| format!("{kind:?}")).join(" or ");
-    let kind = to.required_text("kind", &known)?;
-    if TARGETS.contains(&kind) {
-        return Some(kind);
-    }
-    let hint = nearest(kind, TARGETS).map(|known| format!("; did you mean {known:?}?"));
-    to.error(
-        "kind",
-        format!(
-            "expected {known}, found {kind:?}{}",
-            hint.unwrap_or_default()
-        ),
-    );
-    None
-}
+type ReadTarget = fn(&Section<'_>, &[AccountName]) -> Option<TargetDraft>;
+
+const TARGETS: [(&str, ReadTarget); 4] = [
+    ("table", table),
+    ("blob", blob),
+    ("file", file),
+    ("append_blob", log),
+];
 
 fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
     let target = to.required("table", "the table for archived entities", user_table);
@@ -106,7 +92,7 @@ fn table(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
     Some(TargetDraft::Table(target?, account.ok()?))
 }
 
-fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
+fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
     let container = to.required("container", "the container of the documents", container);
     reject_accounts(
         to,
@@ -115,8 +101,9 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
     let account = account(to, accounts, "account");
     let path = path(to);
     let mut metadata: Option<BTreeMap<String, Template>> = Some(BTreeMap::new());
-    for (name, text) in to.optional_texts("metadata") {
-        let template = text.and_then(|text| metadatum(to, name, text));
+    let texts = to.texts_by_name("metadata").map(|(_, texts)| texts);
+    for (name, text) in texts.unwrap_or_default() {
+        let template = metadatum(to, name, text);
         if let Some(same) = metadata
             .iter()
             .flat_map(BTreeMap::keys)
@@ -132,12 +119,12 @@ fn blob(to: &Section<'_>, accounts: &[AccountName]) -> Option<BlobTarget> {
             _ => metadata = None,
         }
     }
-    Some(BlobTarget {
+    Some(TargetDraft::Blob(BlobTarget {
         account: account.ok()?.unwrap_or_else(AccountName::main),
         container: container?,
         path: path?,
         metadata: metadata?,
-    })
+    }))
 }
 
 pub(super) const SHARED_FOLDER: &str =
@@ -165,16 +152,16 @@ pub(super) fn shared_folder(text: &str) -> Result<String, String> {
         .into_owned())
 }
 
-fn file(to: &Section<'_>) -> Option<FileTarget> {
+fn file(to: &Section<'_>, _: &[AccountName]) -> Option<TargetDraft> {
     let dir = to.required("dir", SHARED_FOLDER, shared_folder);
     let path = path(to);
-    Some(FileTarget {
+    Some(TargetDraft::File(FileTarget {
         dir: dir?,
         path: path?,
-    })
+    }))
 }
 
-fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
+fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<TargetDraft> {
     let container = to.required("container", "the container of the logs", container);
     reject_accounts(
         to,
@@ -186,27 +173,16 @@ fn log(to: &Section<'_>, accounts: &[AccountName]) -> Option<LogTarget> {
     } else {
         LogPath::parse(LOG_PATH).ok()
     };
-    let time = if to.has("time") {
-        Some(to.parsed("time", property))
-    } else {
-        None
-    };
-    let spread = if to.has("spread") {
-        to.integer("spread", 1..=64)
-    } else {
-        Some(1)
-    };
-    Some(LogTarget {
+    let time = to.optional("time", |to| to.parsed("time", property));
+    let spread = to.with_default("spread", 1, |key| to.integer(key, 1..=64));
+    Some(TargetDraft::Log(LogTarget {
         account: account.ok()?.unwrap_or_else(AccountName::main),
         container: container?,
         path: path?,
-        time: match time {
-            None => None,
-            Some(time) => Some(time?),
-        },
+        time: time.ok()?,
         spread: spread?,
         roll_at: LogTarget::ROLL_AT,
-    })
+    }))
 }
 
 fn property(text: &str) -> Result<String, String> {

@@ -129,9 +129,6 @@ fn vault_key(text: &str) -> Result<Url, String> {
 }
 
 pub(super) fn properties(section: &Section<'_>) -> BTreeSet<String> {
-    if !section.has("encrypt") {
-        return BTreeSet::new();
-    }
     let names = section.list("encrypt", |name| {
         if name.starts_with(RESERVED_PREFIX) {
             Err(format!(
@@ -157,9 +154,6 @@ pub(super) fn hashes(
     section: &Section<'_>,
     encrypted: &BTreeSet<String>,
 ) -> BTreeMap<String, Template> {
-    if !section.has("hash") {
-        return BTreeMap::new();
-    }
     let Some((inner, texts)) = section.texts_by_name("hash") else {
         return BTreeMap::new();
     };

@@ -75,10 +75,7 @@ fn named_token(name: &str, section: &Section<'_>) -> Result<Option<HttpToken>, A
             format!("{name:?} is the name of the token in [http] itself; expected another name"),
         );
     }
-    if !section.has("role") {
-        section.error("role", "missing; expected \"read\" or \"operate\"");
-    }
-    let role = section.one_of(
+    let role = section.required_one_of(
         "role",
         &[("read", HttpRole::Read), ("operate", HttpRole::Operate)],
     );

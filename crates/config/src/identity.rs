@@ -150,11 +150,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<Arc<Identity>> {
             .chain(&FALLBACKS)
             .map(|kind| (kind.word, Some(kind))),
     );
-    let chosen = if section.has("credential") {
-        section.one_of("credential", &words)?
-    } else {
-        None
-    };
+    let chosen = section.with_default("credential", None, |key| section.one_of(key, &words))?;
     let authority = match AUTHORITY.read(section) {
         Some(text) => Some(
             authority(&text)

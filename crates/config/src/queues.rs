@@ -77,11 +77,7 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
             .integer("concurrency", 1..=MAX_CONCURRENCY)
             .map(|jobs| Concurrency::Fixed(jobs as usize)),
     };
-    let shards = if section.has("shards") {
-        section.integer("shards", 1..=MAX_SHARDS)
-    } else {
-        Some(1)
-    };
+    let shards = section.with_default("shards", 1, |key| section.integer(key, 1..=MAX_SHARDS));
     let (allow, tables) = (allow(section), tables(section));
     section.finish();
     let (name, shards) = (name?, shards?);
@@ -111,20 +107,17 @@ fn queue(section: &Section<'_>, accounts: &[AccountName]) -> Option<QueueSetting
 }
 
 fn tables(section: &Section<'_>) -> Result<Option<AllowedTables>, AlreadyReported> {
-    if !section.has("tables") {
-        return Ok(None);
-    }
-    let tables = section
-        .list("tables", |text| AllowedTable::parse(&text))
-        .ok_or(AlreadyReported)?;
-    if tables.is_empty() {
-        section.error(
-            "tables",
-            "expected at least one table. Remove the key to allow all tables",
-        );
-        return Err(AlreadyReported);
-    }
-    Ok(Some(AllowedTables::new(tables)))
+    section.optional("tables", |section| {
+        let tables = section.list("tables", |text| AllowedTable::parse(&text))?;
+        if tables.is_empty() {
+            section.error(
+                "tables",
+                "expected at least one table. Remove the key to allow all tables",
+            );
+            return None;
+        }
+        Some(AllowedTables::new(tables))
+    })
 }
 
 pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
@@ -159,9 +152,6 @@ pub(super) fn check(root: &Section<'_>, catalog: &Catalog) {
 }
 
 fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, AlreadyReported> {
-    if !section.has("allow") {
-        return Ok(None);
-    }
     let known = |op: String| {
         if job::OPS.contains(&op.as_str()) {
             return Ok(op);
@@ -174,13 +164,15 @@ fn allow(section: &Section<'_>) -> Result<Option<BTreeSet<String>>, AlreadyRepor
             job::OPS.join(", ")
         ))
     };
-    let allowed = section.list("allow", known).ok_or(AlreadyReported)?;
-    if allowed.is_empty() {
-        section.error(
-            "allow",
-            "expected at least one operation. Remove the key to allow all operations",
-        );
-        return Err(AlreadyReported);
-    }
-    Ok(Some(allowed.into_iter().collect()))
+    section.optional("allow", |section| {
+        let allowed = section.list("allow", known)?;
+        if allowed.is_empty() {
+            section.error(
+                "allow",
+                "expected at least one operation. Remove the key to allow all operations",
+            );
+            return None;
+        }
+        Some(allowed.into_iter().collect())
+    })
 }

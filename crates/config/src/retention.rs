@@ -29,28 +29,18 @@ fn retention(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Opt
     );
     let keep = section.duration("keep", Duration::from_hours(1)..=MAX_KEEP);
     let account = account(section, accounts, "account");
-    let archive_to = if section.has("archive_to") {
-        Some(
-            section
-                .section("archive_to")
-                .map(|to| archive_to(&to, accounts)),
-        )
-    } else {
-        None
-    };
+    let archive_to = section.optional("archive_to", |section| {
+        archive_to(&section.section("archive_to")?, accounts)
+    });
     section.finish();
     let account = account.ok()?.unwrap_or_else(AccountName::main);
-    let archive_to = match archive_to {
-        None => None,
-        Some(archive_to) => Some(archive_to??),
-    };
     Some(Retention {
         name: name?,
         account,
         tables: tables?,
         keep: keep?,
         ahead: Retention::AHEAD,
-        archive_to,
+        archive_to: archive_to.ok()?,
     })
 }
 
@@ -60,10 +50,8 @@ fn archive_to(to: &Section<'_>, accounts: &[AccountName]) -> Option<TableArchive
         Blob,
         File,
     }
-    let target = match to
-        .required_text("kind", "\"blob\" or \"file\"")
-        .and_then(|_| to.one_of("kind", &[("blob", Medium::Blob), ("file", Medium::File)]))
-    {
+    let media = [("blob", Medium::Blob), ("file", Medium::File)];
+    let target = match to.required_one_of("kind", &media) {
         None => None,
         Some(Medium::Blob) => {
             let container = to.required(

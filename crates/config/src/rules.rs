@@ -50,11 +50,9 @@ fn rule(name: &str, section: &Section<'_>, catalog: &Catalog) -> Option<Rule> {
         "a condition such as \"At < now - 90d\"",
         TimedCondition::parse,
     );
-    let every = if section.has("every") {
-        section.duration("every", INTERVALS)
-    } else {
-        Some(DEFAULT_INTERVAL)
-    };
+    let every = section.with_default("every", DEFAULT_INTERVAL, |key| {
+        section.duration(key, INTERVALS)
+    });
     section.finish();
     let sweep = Sweep::new(action?, None, Some(when?), false, PER_SECOND)
         .map_err(|problem| section.error("", problem))

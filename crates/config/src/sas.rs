@@ -90,11 +90,9 @@ fn grant(name: &str, section: &Section<'_>, accounts: &[AccountName]) -> Option<
         .map_err(|error| section.error("", error))
         .ok();
     let account = account(section, accounts, "account");
-    let valid = if section.has("valid") {
-        section.duration("valid", VALIDITY)
-    } else {
-        Some(DEFAULT_VALIDITY)
-    };
+    let valid = section.with_default("valid", DEFAULT_VALIDITY, |key| {
+        section.duration(key, VALIDITY)
+    });
     section.mark_known(&[
         "table",
         "container",

@@ -122,7 +122,7 @@ impl<'a> Section<'a> {
             .warning(Finding::new(self.origin_of(key), path, message.to_string()));
     }
 
-    fn missing(&self, key: &str, expected: &str) {
+    pub(super) fn missing(&self, key: &str, expected: &str) {
         self.error(key, format!("missing; expected {expected}"));
     }
 
@@ -202,17 +202,26 @@ impl<'a> Section<'a> {
             .find(|(word, _)| *word == text)
             .map(|(_, value)| *value);
         if found.is_none() {
-            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            let hint = nearest(text, known.iter().copied())
+            let hint = nearest(text, words.iter().map(|(word, _)| *word))
                 .map(|word| format!("; did you mean {word:?}?"))
                 .unwrap_or_default();
-            let known: Vec<String> = known.iter().map(|word| format!("{word:?}")).collect();
             self.error(
                 key,
-                format!("expected {}, found {text:?}{hint}", known.join(" or ")),
+                format!("expected {}, found {text:?}{hint}", alternatives(words)),
             );
         }
         found
+    }
+
+    pub(super) fn required_one_of<T: Copy>(
+        &self,
+        key: &'static str,
+        words: &[(&'static str, T)],
+    ) -> Option<T> {
+        if !self.has(key) {
+            self.missing(key, &alternatives(words));
+        }
+        self.one_of(key, words)
     }
 
     pub(super) fn duration(
@@ -457,22 +466,6 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// Returns the texts of a table whose keys the user chooses: `metadata = { … }`. `None` stands for a value that is
-    /// not a text.
-    pub(super) fn optional_texts(&self, key: &'static str) -> Vec<(&'a str, Option<&'a str>)> {
-        let Some(table) = self.section(key) else {
-            return Vec::new();
-        };
-        let text = |(name, node): (&'a String, &'a Node)| {
-            let Toml::Text(text) = &node.kind else {
-                table.mistyped(name, node, "a string");
-                return (name.as_str(), None);
-            };
-            (name.as_str(), Some(text.as_str()))
-        };
-        table.table.iter().map(text).collect()
-    }
-
     /// Returns the texts of a table by their names: `set = { Name = "…" }`. The table itself is returned as well, so
     /// that mistakes can be reported at its keys.
     pub(super) fn texts_by_name(
@@ -566,6 +559,19 @@ impl<'a> Section<'a> {
         }
     }
 
+    pub(super) fn with_default<V>(
+        &self,
+        key: &'static str,
+        default: V,
+        read: impl FnOnce(&'static str) -> Option<V>,
+    ) -> Option<V> {
+        if self.has(key) {
+            read(key)
+        } else {
+            Some(default)
+        }
+    }
+
     /// Suppresses the report of unknown keys. It is called after a mistake that makes it impossible to decide which
     /// keys are allowed.
     pub(super) fn ignore_unknown_keys(&self) {
@@ -606,6 +612,12 @@ impl<'a> Section<'a> {
             self.error(key, format!("unknown key; {hint}"));
         }
     }
+}
+
+/// The words as alternatives in an error: `"a" or "b"`.
+pub(super) fn alternatives<T>(words: &[(&'static str, T)]) -> String {
+    let words: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+    words.join(" or ")
 }
 
 fn names_secret(secret: &str, key: &str) -> bool {

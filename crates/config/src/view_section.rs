@@ -2,11 +2,10 @@
 
 use std::fmt::Display;
 
-use super::section::{AlreadyReported, Section};
+use super::section::{AlreadyReported, Section, alternatives};
 use super::sinks::{self, Sinks};
 use super::views::{NamedTarget, ViewTables, account, account_set, reject_accounts};
 use evenkeel_model::catalog::{AccountSet, ReadKind, ViewSection, declared_kinds};
-use evenkeel_model::nearest::nearest;
 use evenkeel_model::settings::SinkKind;
 use evenkeel_model::{AccountName, ViewName};
 
@@ -21,25 +20,10 @@ pub(super) struct DraftSection<'r, 'a, T> {
 /// Returns the reader for the kind of view that a section names. An unknown kind is reported.
 pub(super) fn kind_reader<S: ViewSection>(section: &Section<'_>) -> Option<ReadKind<S>> {
     let kinds = declared_kinds::<S>();
-    let list = kinds
-        .iter()
-        .map(|(kind, _)| format!("{kind:?}"))
-        .collect::<Vec<_>>()
-        .join(" or ");
-    let found = section.required_text("kind", &format!("a kind of view: {list}"))?;
-    let kind = kinds.iter().find(|(kind, _)| *kind == found);
-    if kind.is_none() {
-        let hint = nearest(found, kinds.iter().map(|(kind, _)| *kind))
-            .map(|known| format!("; did you mean {known:?}?"));
-        section.error(
-            "kind",
-            format!(
-                "expected {list}, found {found:?}{}",
-                hint.unwrap_or_default()
-            ),
-        );
+    if !section.has("kind") {
+        section.missing("kind", &format!("a kind of view: {}", alternatives(&kinds)));
     }
-    kind.map(|(_, read)| *read)
+    section.one_of("kind", &kinds)
 }
 
 impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {

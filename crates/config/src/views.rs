@@ -135,13 +135,9 @@ pub(super) fn account(
     accounts: &[AccountName],
     key: &'static str,
 ) -> Result<Option<AccountName>, AlreadyReported> {
-    if !section.has(key) {
-        return Ok(None);
-    }
-    let name = section
-        .parsed(key, |text| known_account(text, accounts))
-        .ok_or(AlreadyReported)?;
-    Ok(Some(name))
+    section.optional(key, |section| {
+        section.parsed(key, |text| known_account(text, accounts))
+    })
 }
 
 fn known_account(text: &str, accounts: &[AccountName]) -> Result<AccountName, String> {
@@ -151,16 +147,10 @@ fn known_account(text: &str, accounts: &[AccountName]) -> Result<AccountName, St
     if accounts.contains(&name) {
         return Ok(name);
     }
-    let hint = match nearest(name.as_str(), accounts.iter().map(AccountName::as_str)) {
+    let known: Vec<&str> = accounts.iter().map(AccountName::as_str).collect();
+    let hint = match nearest(name.as_str(), known.iter().copied()) {
         Some(known) => format!("did you mean {known:?}?"),
-        None => format!(
-            "known are {}",
-            accounts
-                .iter()
-                .map(AccountName::as_str)
-                .collect::<Vec<_>>()
-                .join(", ")
-        ),
+        None => format!("known are {}", known.join(", ")),
     };
     Err(format!("unknown account {:?}; {hint}", name.as_str()))
 }

@@ -9,6 +9,7 @@ use crate::Recheck;
 use evenkeel_model::allowed::AllowedTables;
 use evenkeel_model::job::Stamp;
 use evenkeel_model::{AccountName, Job, QueueName, ViewName, cause};
+use evenkeel_storage::error::Cause;
 
 /// The only part of the protocol that the worker uses.
 #[async_trait]
@@ -162,7 +163,7 @@ impl Action {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{step}")]
 pub struct Failure {
     pub class: FailureClass,
@@ -171,7 +172,7 @@ pub struct Failure {
     /// The views whose items are out of step because of this failure, if they are known.
     pub views: Vec<ViewName>,
     #[source]
-    pub cause: Box<dyn std::error::Error + Send + Sync>,
+    pub cause: Cause,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,11 +194,7 @@ pub enum FailureClass {
 }
 
 impl Failure {
-    pub fn new(
-        class: FailureClass,
-        step: impl Into<String>,
-        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
+    pub fn new(class: FailureClass, step: impl Into<String>, cause: impl Into<Cause>) -> Self {
         Self {
             class,
             step: step.into(),
@@ -215,6 +212,6 @@ impl Failure {
     }
 
     pub fn chain(&self) -> String {
-        format!("{}: {}", self.step, cause::chain(self.cause.as_ref()))
+        format!("{}: {}", self.step, cause::chain(&*self.cause))
     }
 }

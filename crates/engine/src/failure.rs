@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::execute::{Failure, FailureClass};
 use evenkeel_model::large::STAGING;
+use evenkeel_storage::error::Cause;
 use evenkeel_storage::{ErrorClass, Missing, Resource, Service, StoreError};
 
 /// Number of lost rounds after which a run gives up and releases its job, because other writers keep changing the
@@ -88,10 +89,7 @@ fn is_staging(error: &StoreError) -> bool {
 }
 
 /// A failure that persists until an operator acts.
-pub(crate) fn permanent(
-    step: impl Into<String>,
-    cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> Failure {
+pub(crate) fn permanent(step: impl Into<String>, cause: impl Into<Cause>) -> Failure {
     Failure::new(FailureClass::Permanent, step, cause)
 }
 

@@ -208,7 +208,7 @@ fn answer_callers(batch: Vec<Pending<Writes, Answer>>, result: Answer) {
         }
         Err(error) => batch
             .into_iter()
-            .for_each(|one| one.tell(Err(error.without_cause()))),
+            .for_each(|one| one.tell(Err(error.clone()))),
     }
 }
 

@@ -4,7 +4,6 @@
 //! would be too long ends in a hash, as in [`DocumentPath`](super::document::DocumentPath). Unlike a document path, a blob path may use any
 //! property. Several primaries may share a blob, so the path need not identify one primary.
 
-use super::EdmValue;
 use super::document::{EMPTY, PathError, PlaceError, fitted, printable, segments};
 use super::template::{Field, Template, TemplatePart, escape};
 use super::{BlobName, Entity};
@@ -49,13 +48,8 @@ impl BlobPath {
     /// Returns the name of an entity's blob, or `None` if a property is missing or empty.
     pub fn of(&self, entity: &Entity) -> Result<Option<BlobName>, PlaceError> {
         self.with(|template, field| {
-            let value = match field.property() {
-                "PartitionKey" => EdmValue::from(entity.key.pk.as_str()),
-                "RowKey" => EdmValue::from(entity.key.rk.as_str()),
-                name => match entity.get(name) {
-                    Some(value) => value.clone(),
-                    None => return Ok(None),
-                },
+            let Some(value) = entity.property_or_key(field.property()) else {
+                return Ok(None);
             };
             Ok(template.render_field(field, &value)?)
         })

@@ -1,5 +1,6 @@
 //! Entities.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::{ETag, EdmDateTime, EdmValue, EntityKey, limits, odata, quoted};
@@ -102,6 +103,15 @@ impl Entity {
     /// The value of a property.
     pub fn get(&self, name: &str) -> Option<&EdmValue> {
         self.properties.get(name)
+    }
+
+    /// The value of a property, or of a key by the name `PartitionKey` or `RowKey`.
+    pub fn property_or_key(&self, name: &str) -> Option<Cow<'_, EdmValue>> {
+        match name {
+            "PartitionKey" => Some(Cow::Owned(EdmValue::from(self.key.pk.as_str()))),
+            "RowKey" => Some(Cow::Owned(EdmValue::from(self.key.rk.as_str()))),
+            name => self.get(name).map(Cow::Borrowed),
+        }
     }
 
     /// The text of a string property.

@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use evenkeel_model::{BlobName, ContainerName, ETag, limits};
+use evenkeel_model::{BlobName, ContainerName, ETag};
+use evenkeel_storage::check::blobs as check;
 use evenkeel_storage::{
     Blob, BlobCondition, BlobCopy, BlobItem, BlobPage, BlobProperties, BlobStore, BlobUpload,
     BlockId, ErrorClass, Missing, Resource, StoreError,
@@ -16,54 +17,29 @@ use evenkeel_storage::{
 use super::blocks;
 use super::contents::{self, Header};
 use super::fault::Fault;
-use super::reclaim::{self, DroppedKind};
+use super::reclaim::DroppedKind;
 use super::stamp;
 use super::store::EmbeddedStore;
 use super::writer::WriteContext;
 
-/// Most bytes of one write (Azure, "Put Blob": 5,000 MiB).
-const BLOB_BYTES: usize = 5_000 * 1_048_576;
 /// Most blobs on one page of a listing (Azure, "List Blobs": 5,000).
 const PAGE_BLOBS: usize = 5_000;
 
 #[async_trait]
 impl BlobStore for EmbeddedStore {
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
-        let name = container.clone();
-        self.write(
-            "Create Container",
-            || Resource::Container(container.clone()),
-            move |writing| {
-                let sql = "INSERT INTO containers (name) VALUES (?1) ON CONFLICT DO NOTHING";
-                Ok(writing
-                    .connection
-                    .prepare_cached(sql)?
-                    .execute([name.as_str()])?
-                    > 0)
-            },
-        )
-        .await
+        let what = || Resource::Container(container.clone());
+        let sql = "INSERT INTO containers (name) VALUES (?1) ON CONFLICT DO NOTHING";
+        self.create("Create Container", what, sql, [container.to_string()])
+            .await
     }
 
     async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
-        let name = container.clone();
-        self.write(
-            "Delete Container",
-            || Resource::Container(container.clone()),
-            move |writing| {
-                let sql = "DELETE FROM containers WHERE name = ?1 RETURNING id";
-                let deleted = writing
-                    .connection
-                    .prepare_cached(sql)?
-                    .query_row([name.as_str()], |row| row.get(0))
-                    .optional()?;
-                let Some(id) = deleted else { return Ok(false) };
-                reclaim::remember(writing.connection, DroppedKind::Container, id)?;
-                writing.reclaim_later();
-                Ok(true)
-            },
-        )
-        .await
+        let what = || Resource::Container(container.clone());
+        let sql = "DELETE FROM containers WHERE name = ?1 RETURNING id";
+        let name = container.to_string();
+        self.delete_with_contents("Delete Container", what, DroppedKind::Container, sql, name)
+            .await
     }
 
     async fn put(
@@ -75,7 +51,8 @@ impl BlobStore for EmbeddedStore {
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Put Blob";
         let what = || Resource::Blob(container.clone(), name.clone());
-        let header = check(&content, upload).map_err(|fault| self.error(NAME, what(), fault))?;
+        check::upload(&content, upload).map_err(|fault| self.error(NAME, what(), fault))?;
+        let header = header_of(upload);
         let (place, condition) = (BlobAddress::of(container, name), upload.condition.clone());
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
@@ -95,8 +72,8 @@ impl BlobStore for EmbeddedStore {
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Put Append Blob";
         let what = || Resource::Blob(container.clone(), name.clone());
-        let header =
-            check(&Bytes::new(), upload).map_err(|fault| self.error(NAME, what(), fault))?;
+        check::upload(&[], upload).map_err(|fault| self.error(NAME, what(), fault))?;
+        let header = header_of(upload);
         let (place, condition) = (BlobAddress::of(container, name), upload.condition.clone());
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
@@ -117,17 +94,7 @@ impl BlobStore for EmbeddedStore {
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Append Block";
         let what = || Resource::Blob(container.clone(), name.clone());
-        if content.is_empty() {
-            return Err(self.error(NAME, what(), Fault::permanent("cannot append zero bytes")));
-        }
-        if content.len() > limits::APPEND_BYTES {
-            let message = format!(
-                "the block has {} bytes; an append allows at most {}",
-                content.len(),
-                limits::APPEND_BYTES
-            );
-            return Err(self.error(NAME, what(), Fault::too_large(message)));
-        }
+        check::append(&content).map_err(|fault| self.error(NAME, what(), fault))?;
         let place = BlobAddress::of(container, name);
         self.write(NAME, what, move |writing| {
             let slot = place.slot(writing.connection)?;
@@ -168,7 +135,7 @@ impl BlobStore for EmbeddedStore {
     ) -> Result<(), StoreError> {
         const NAME: &str = "Put Block";
         let what = || Resource::Blob(container.clone(), name.clone());
-        blocks::check(&content).map_err(|fault| self.error(NAME, what(), fault))?;
+        check::block(&content).map_err(|fault| self.error(NAME, what(), fault))?;
         let place = BlobAddress::of(container, name);
         self.write(NAME, what, move |writing| {
             blocks::put_uncommitted(writing, &place, block, &content)
@@ -185,8 +152,8 @@ impl BlobStore for EmbeddedStore {
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Put Block List";
         let what = || Resource::Blob(container.clone(), name.clone());
-        let header = blocks::check_count(blocks).and_then(|()| check(&Bytes::new(), upload));
-        let header = header.map_err(|fault| self.error(NAME, what(), fault))?;
+        check::block_list(blocks, upload).map_err(|fault| self.error(NAME, what(), fault))?;
+        let header = header_of(upload);
         let (place, blocks, upload) = (
             BlobAddress::of(container, name),
             blocks.to_vec(),
@@ -207,7 +174,8 @@ impl BlobStore for EmbeddedStore {
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Set Blob Metadata";
         let what = || Resource::Blob(container.clone(), name.clone());
-        let metadata = check_metadata(metadata).map_err(|fault| self.error(NAME, what(), fault))?;
+        check::metadata(metadata).map_err(|fault| self.error(NAME, what(), fault))?;
+        let metadata = lower_case(metadata);
         let (place, condition) = (
             BlobAddress::of(container, name),
             BlobCondition::Matches(if_match.clone()),
@@ -336,12 +304,11 @@ impl BlobStore for EmbeddedStore {
     ) -> Result<ETag, StoreError> {
         const NAME: &str = "Copy Blob";
         let what = || Resource::Blob(from.0.clone(), from.1.clone());
-        let metadata = copying
-            .metadata
-            .as_ref()
-            .map(check_metadata)
-            .transpose()
+        let metadata = copying.metadata.as_ref();
+        metadata
+            .map_or(Ok(()), check::metadata)
             .map_err(|fault| self.error(NAME, what(), fault))?;
+        let metadata = metadata.map(lower_case);
         let (source, target, condition) = (
             BlobAddress::of(from.0, from.1),
             BlobAddress::of(to.0, to.1),
@@ -535,75 +502,19 @@ impl BlobSlot<'_> {
     }
 }
 
-/// Checks a write against the limits of the service.
-fn check(content: &Bytes, upload: &BlobUpload) -> Result<Header, Fault> {
-    if content.len() > BLOB_BYTES {
-        return Err(Fault::too_large(format!(
-            "the content has {} bytes; one write allows at most {BLOB_BYTES}",
-            content.len()
-        )));
-    }
-    for (name, value) in [
-        ("Content-Type", &upload.content_type),
-        ("Cache-Control", &upload.cache_control),
-    ] {
-        if let Some(value) = value
-            && !is_header_value(value)
-        {
-            return Err(Fault::permanent(format!(
-                "the {name} {value:?} must be printable ASCII without surrounding spaces"
-            )));
-        }
-    }
-    Ok(Header {
+fn header_of(upload: &BlobUpload) -> Header {
+    Header {
         content_type: upload
             .content_type
             .clone()
             .unwrap_or_else(|| "application/octet-stream".to_owned()),
         cache_control: upload.cache_control.clone(),
-        metadata: check_metadata(&upload.metadata)?,
-    })
+        metadata: lower_case(&upload.metadata),
+    }
 }
 
-/// Returns the metadata with names in lower case.
-fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Fault> {
-    let mut lower = BTreeMap::new();
-    let mut size = 0;
-    for (name, value) in metadata {
-        let mut bytes = name.bytes();
-        let identifier = bytes
-            .next()
-            .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
-            && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if !identifier {
-            return Err(Fault::permanent(format!(
-                "the metadata name {name:?} must be letters, digits and underscores, and not start with a digit"
-            )));
-        }
-        if !is_header_value(value) {
-            return Err(Fault::permanent(format!(
-                "the metadata value {value:?} of {name:?} must be printable ASCII without surrounding spaces"
-            )));
-        }
-        size += name.len() + value.len();
-        if lower
-            .insert(name.to_ascii_lowercase(), value.clone())
-            .is_some()
-        {
-            return Err(Fault::permanent(format!(
-                "the metadata has {name:?} twice, in different case"
-            )));
-        }
-    }
-    if size > limits::METADATA_BYTES {
-        return Err(Fault::too_large(format!(
-            "the metadata has {size} bytes; at most {} are allowed",
-            limits::METADATA_BYTES
-        )));
-    }
-    Ok(lower)
-}
-
-fn is_header_value(value: &str) -> bool {
-    value.bytes().all(|b| (b' '..=b'~').contains(&b)) && value.trim_matches(' ') == value
+/// The metadata as the service returns it, with names in lower case.
+fn lower_case(metadata: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let lower = |(name, value): (&String, &String)| (name.to_ascii_lowercase(), value.clone());
+    metadata.iter().map(lower).collect()
 }

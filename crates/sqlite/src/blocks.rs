@@ -10,7 +10,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use evenkeel_model::{ETag, limits};
+use evenkeel_model::ETag;
 use evenkeel_storage::{BlobUpload, BlockId, ErrorClass};
 
 use super::blobs::{BlobAddress, BlobSlot};
@@ -20,33 +20,6 @@ use super::writer::WriteContext;
 
 /// How long an uncommitted block is kept, in stamps of 100 ns (Azure, "Put Block": a week).
 const WAIT_STAMPS: i64 = 7 * 24 * 3_600 * 10_000_000;
-
-/// Checks a block against the limits of the service.
-pub(super) fn check(content: &Bytes) -> Result<(), Fault> {
-    if content.is_empty() {
-        return Err(Fault::permanent("the block is empty"));
-    }
-    if content.len() > limits::BLOCK_BYTES {
-        return Err(Fault::too_large(format!(
-            "the block has {} bytes; at most {} are allowed",
-            content.len(),
-            limits::BLOCK_BYTES
-        )));
-    }
-    Ok(())
-}
-
-pub(super) fn check_count(blocks: &[BlockId]) -> Result<(), Fault> {
-    let count = blocks.len();
-    if count > limits::BLOCKS {
-        Err(Fault::too_large(format!(
-            "{count} blocks were given; a blob has at most {}",
-            limits::BLOCKS
-        )))
-    } else {
-        Ok(())
-    }
-}
 
 /// Keeps an uncommitted block, replacing one of the same name. Deletes blocks that are too old.
 pub(super) fn put_uncommitted(

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use evenkeel_model::{ETag, EdmValue, Entity, EntityKey, Row, TableName, limits};
+use evenkeel_storage::check::{self, Objection};
 use evenkeel_storage::{ErrorClass, IfMatch, Missing, TableOperation};
 
 use super::fault::Fault;
@@ -58,9 +59,7 @@ impl From<&IfMatch> for VersionCondition {
 impl EncodedOperation {
     /// Checks the limits of the service, then encodes.
     pub(super) fn prepare(operation: &TableOperation) -> Result<Self, Fault> {
-        if let Some(entity) = operation.entity() {
-            entity.check()?;
-        }
+        check::operation(operation)?;
         Ok(Self::encode(operation))
     }
 
@@ -215,7 +214,8 @@ impl RowAddress<'_> {
                 key: self.key.clone(),
                 properties,
             }
-            .check()?;
+            .check()
+            .map_err(Objection::from)?;
         }
         Ok(encoded)
     }

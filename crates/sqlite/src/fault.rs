@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rusqlite::ErrorCode;
 
-use evenkeel_model::entity::EntityError;
 use evenkeel_storage::check::Objection;
 use evenkeel_storage::error::Cause;
 use evenkeel_storage::{ErrorClass, Missing, StoreError, Subject};
@@ -107,13 +106,12 @@ impl Fault {
             ),
             Some(_) | None => (ErrorClass::Transient { retry_after: None }, "SQLite failed"),
         };
-        let cause: Cause = Box::new(Arc::clone(error));
         Self {
             class,
             index: None,
             message: message.to_owned(),
             of_file: true,
-            cause: Some(cause),
+            cause: Some(Arc::clone(error).into()),
         }
     }
 
@@ -145,20 +143,7 @@ impl From<Objection> for Fault {
     fn from(objection: Objection) -> Self {
         Self {
             index: objection.index,
-            ..Self::new(objection.class, objection.why.to_string())
-        }
-    }
-}
-
-impl From<EntityError> for Fault {
-    fn from(error: EntityError) -> Self {
-        match error {
-            EntityError::ValueTooLarge { .. } | EntityError::TooLarge { .. } => {
-                Self::too_large(error.to_string())
-            }
-            EntityError::PropertyName(_)
-            | EntityError::TooManyProperties { .. }
-            | EntityError::Character { .. } => Self::permanent(error.to_string()),
+            ..Self::new(objection.class, objection.message)
         }
     }
 }

@@ -19,7 +19,7 @@ const PAGE_BYTES: usize = 4_194_304;
 
 /// Returns how many rows the page may have.
 pub(super) fn check(query: &Query) -> Result<usize, Fault> {
-    check::query(query).map_err(|error| Fault::permanent(error.to_string()))?;
+    check::query(query)?;
     let top = query.top.unwrap_or(limits::PAGE_ROWS);
     usize::try_from(top).map_err(|_| Fault::permanent("page does not fit in memory"))
 }

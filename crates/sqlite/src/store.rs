@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _, Params};
 
 use evenkeel_model::AccountName;
 use evenkeel_storage::{Account, Clock, Resource, Rng, StoreError, Subject};
 
 use super::fault::Fault;
 use super::readers::Readers;
+use super::reclaim::{self, DroppedKind};
 use super::schema::{self, OpenError};
 use super::writer::{WriteContext, Writer};
 
@@ -109,6 +110,42 @@ impl EmbeddedStore {
             .map_err(|fault| self.error(operation, what(), fault))
     }
 
+    /// Inserts the row of a table, queue or container. Returns whether it is new.
+    pub(super) async fn create(
+        &self,
+        operation: &'static str,
+        what: impl FnOnce() -> Resource,
+        sql: &'static str,
+        values: impl Params + Send + 'static,
+    ) -> Result<bool, StoreError> {
+        self.write(operation, what, move |writing| {
+            let inserted = writing.connection.prepare_cached(sql)?.execute(values)?;
+            Ok(inserted > 0)
+        })
+        .await
+    }
+
+    /// Deletes the row of a table, queue or container. Its contents are reclaimed later. Returns
+    /// whether it existed.
+    pub(super) async fn delete_with_contents(
+        &self,
+        operation: &'static str,
+        what: impl FnOnce() -> Resource,
+        kind: DroppedKind,
+        sql: &'static str,
+        name: String,
+    ) -> Result<bool, StoreError> {
+        self.write(operation, what, move |writing| {
+            let mut statement = writing.connection.prepare_cached(sql)?;
+            let deleted = statement.query_row([name], |row| row.get(0)).optional()?;
+            let Some(id) = deleted else { return Ok(false) };
+            reclaim::remember(writing.connection, kind, id)?;
+            writing.reclaim_later();
+            Ok(true)
+        })
+        .await
+    }
+
     /// Reads in one snapshot of the last commit.
     pub(super) async fn read<T, F>(
         &self,
@@ -130,9 +167,9 @@ impl EmbeddedStore {
         &self,
         operation: &'static str,
         what: Resource,
-        fault: Fault,
+        fault: impl Into<Fault>,
     ) -> StoreError {
-        fault.into_error(
+        fault.into().into_error(
             operation,
             Subject {
                 account: self.account.clone(),

@@ -1,7 +1,6 @@
 //! Table storage.
 
 use async_trait::async_trait;
-use rusqlite::OptionalExtension as _;
 
 use evenkeel_model::{ETag, EntityKey, Key, Row, TableName};
 use evenkeel_storage::{
@@ -10,7 +9,7 @@ use evenkeel_storage::{
 
 use super::entities::{self, EncodedOperation};
 use super::fault::Fault;
-use super::reclaim::{self, DroppedKind};
+use super::reclaim::DroppedKind;
 use super::store::EmbeddedStore;
 use super::{group, query};
 
@@ -89,42 +88,18 @@ impl TableStore for EmbeddedStore {
     }
 
     async fn create_table(&self, table: &TableName) -> Result<bool, StoreError> {
-        let name = table.clone();
-        self.write(
-            "Create Table",
-            || Resource::Table(table.clone()),
-            move |writing| {
-                let sql =
-                    "INSERT INTO tables (name, canonical) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-                Ok(writing
-                    .connection
-                    .prepare_cached(sql)?
-                    .execute((name.as_str(), name.canonical()))?
-                    > 0)
-            },
-        )
-        .await
+        let what = || Resource::Table(table.clone());
+        let sql = "INSERT INTO tables (name, canonical) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+        let names = [table.to_string(), table.canonical().to_string()];
+        self.create("Create Table", what, sql, names).await
     }
 
     async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError> {
-        let name = table.clone();
-        self.write(
-            "Delete Table",
-            || Resource::Table(table.clone()),
-            move |writing| {
-                let sql = "DELETE FROM tables WHERE canonical = ?1 RETURNING id";
-                let deleted = writing
-                    .connection
-                    .prepare_cached(sql)?
-                    .query_row([name.canonical()], |row| row.get(0))
-                    .optional()?;
-                let Some(id) = deleted else { return Ok(false) };
-                reclaim::remember(writing.connection, DroppedKind::Table, id)?;
-                writing.reclaim_later();
-                Ok(true)
-            },
-        )
-        .await
+        let what = || Resource::Table(table.clone());
+        let sql = "DELETE FROM tables WHERE canonical = ?1 RETURNING id";
+        let name = table.canonical().to_string();
+        self.delete_with_contents("Delete Table", what, DroppedKind::Table, sql, name)
+            .await
     }
 
     async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError> {

@@ -1,11 +1,13 @@
 //! Checks of requests before they are sent. An operation that exceeds a limit of the service is refused.
 
+pub mod blobs;
+pub mod queues;
+
 use std::collections::BTreeSet;
 
-use crate::error::Cause;
 use crate::{ErrorClass, Query, TableOperation, range};
 use evenkeel_model::entity::EntityError;
-use evenkeel_model::{Key, limits};
+use evenkeel_model::{EntityKey, Key, limits};
 
 /// Upper bound of the bytes around one operation in the body of a transaction: headers of the part, the request line with the endpoint, and
 /// headers of the request. The exact number depends on the name of the endpoint.
@@ -19,39 +21,51 @@ pub struct Objection {
     pub class: ErrorClass,
     /// Index of the faulty operation in its transaction.
     pub index: Option<usize>,
-    pub why: Cause,
+    pub message: String,
 }
 
-/// Errors of a transaction as a whole.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum TransactionError {
-    #[error("an entity group transaction must have at least one operation")]
-    Empty,
-    #[error("the entity group transaction has {0} operations; at most 100 are allowed")]
-    TooMany(usize),
-    #[error(
-        "the operation is in partition {found:?}, but the entity group transaction is in {expected:?}"
-    )]
-    Partition { expected: Key, found: Key },
-    #[error("the entity group transaction contains row {0:?} twice")]
-    Duplicate(Key),
-    #[error(
-        "the entity group transaction has about {0} bytes; at most 4,194,304 (4 MiB) are allowed"
-    )]
-    TooLarge(usize),
+impl Objection {
+    fn permanent(message: impl Into<String>) -> Self {
+        Self {
+            class: ErrorClass::Permanent,
+            index: None,
+            message: message.into(),
+        }
+    }
+
+    fn too_large(message: impl Into<String>) -> Self {
+        Self {
+            class: ErrorClass::TooLarge,
+            ..Self::permanent(message)
+        }
+    }
+
+    fn at(self, index: usize) -> Self {
+        Self {
+            index: Some(index),
+            ..self
+        }
+    }
+}
+
+impl From<EntityError> for Objection {
+    fn from(error: EntityError) -> Self {
+        match error {
+            EntityError::ValueTooLarge { .. } | EntityError::TooLarge { .. } => {
+                Self::too_large(error.to_string())
+            }
+            EntityError::PropertyName(_)
+            | EntityError::Character { .. }
+            | EntityError::TooManyProperties { .. } => Self::permanent(error.to_string()),
+        }
+    }
 }
 
 /// Checks the entity of an operation, and returns its size in bytes.
 pub fn operation(operation: &TableOperation) -> Result<usize, Objection> {
-    match operation.entity().map(evenkeel_model::Entity::check) {
-        None => Ok(0),
-        Some(Ok(size)) => Ok(size),
-        Some(Err(error)) => Err(Objection {
-            class: class_of(&error),
-            index: None,
-            why: error.into(),
-        }),
-    }
+    Ok(operation
+        .entity()
+        .map_or(Ok(0), evenkeel_model::Entity::check)?)
 }
 
 /// Upper bound of the bytes that an operation takes in a transaction.
@@ -62,98 +76,66 @@ pub fn bytes_in_transaction(one: &TableOperation) -> Result<usize, Objection> {
         .map(|size| size + PART_BYTES + 3 * (key.pk.as_str().len() + key.rk.as_str().len()))
 }
 
-const fn class_of(error: &EntityError) -> ErrorClass {
-    match error {
-        EntityError::ValueTooLarge { .. } | EntityError::TooLarge { .. } => ErrorClass::TooLarge,
-        EntityError::PropertyName(_)
-        | EntityError::Character { .. }
-        | EntityError::TooManyProperties { .. } => ErrorClass::Permanent,
-    }
-}
-
-/// A query that the service would refuse.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QueryError {
-    #[error("a page of {0} rows was requested; 1 to 1,000 are allowed")]
-    Top(u32),
-    #[error("the filter has {0} comparisons; at most 15 are allowed")]
-    Comparisons(usize),
-}
-
 /// Checks the page size and the number of comparisons.
-pub fn query(query: &Query) -> Result<(), QueryError> {
+pub fn query(query: &Query) -> Result<(), Objection> {
     if let Some(top) = query
         .top
         .filter(|top| !(1..=limits::PAGE_ROWS).contains(top))
     {
-        return Err(QueryError::Top(top));
+        return Err(Objection::permanent(format!(
+            "a page of {top} rows was requested; 1 to 1,000 are allowed"
+        )));
     }
     match query.filter.as_ref().map_or(0, range::comparisons) {
-        many if many > COMPARISONS => Err(QueryError::Comparisons(many)),
+        many if many > COMPARISONS => Err(Objection::permanent(format!(
+            "the filter has {many} comparisons; at most 15 are allowed"
+        ))),
         _ => Ok(()),
     }
 }
 
 /// Checks the number of operations, their partition, duplicates, each entity, and the total size.
 pub fn transaction(pk: &Key, operations: &[TableOperation]) -> Result<(), Objection> {
-    let whole = |class, why: TransactionError| Objection {
-        class,
-        index: None,
-        why: why.into(),
-    };
     if operations.is_empty() {
-        return Err(whole(ErrorClass::Permanent, TransactionError::Empty));
+        return Err(Objection::permanent(
+            "an entity group transaction must have at least one operation",
+        ));
     }
     if operations.len() > limits::TRANSACTION_OPERATIONS {
-        return Err(whole(
-            ErrorClass::Permanent,
-            TransactionError::TooMany(operations.len()),
-        ));
+        return Err(Objection::permanent(format!(
+            "the entity group transaction has {} operations; at most 100 are allowed",
+            operations.len()
+        )));
     }
     let mut rows = BTreeSet::new();
     let mut bytes = PART_BYTES;
     for (index, one) in operations.iter().enumerate() {
-        let at = |class, why: TransactionError| Objection {
-            class,
-            index: Some(index),
-            why: why.into(),
-        };
-        let key = one.key();
-        if key.pk != *pk {
-            return Err(at(
-                ErrorClass::Permanent,
-                TransactionError::Partition {
-                    expected: pk.clone(),
-                    found: key.pk.clone(),
-                },
-            ));
+        let EntityKey { pk: found, rk } = one.key();
+        if found != pk {
+            let message = format!(
+                "the operation is in partition {found:?}, but the entity group transaction is in {pk:?}"
+            );
+            return Err(Objection::permanent(message).at(index));
         }
-        if !rows.insert(&key.rk) {
-            return Err(at(
-                ErrorClass::Permanent,
-                TransactionError::Duplicate(key.rk.clone()),
-            ));
+        if !rows.insert(rk) {
+            let message = format!("the entity group transaction contains row {rk:?} twice");
+            return Err(Objection::permanent(message).at(index));
         }
-        bytes += bytes_in_transaction(one).map_err(|objection| Objection {
-            index: Some(index),
-            ..objection
-        })?;
+        bytes += bytes_in_transaction(one).map_err(|objection| objection.at(index))?;
     }
     if bytes > limits::TRANSACTION_BYTES {
-        Err(whole(
-            ErrorClass::TooLarge,
-            TransactionError::TooLarge(bytes),
-        ))
-    } else {
-        Ok(())
+        return Err(Objection::too_large(format!(
+            "the entity group transaction has about {bytes} bytes; at most 4,194,304 (4 MiB) are allowed"
+        )));
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::IfMatch;
-    use evenkeel_model::{Entity, EntityKey};
+    use evenkeel_model::Entity;
 
     fn insert(pk: &str, rk: &str) -> TableOperation {
         TableOperation::Insert(Entity::new(EntityKey::new(pk, rk).unwrap()))

@@ -1,6 +1,9 @@
 //! The error of every storage port.
 
+use std::error::Error;
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_model::{
@@ -8,9 +11,26 @@ use evenkeel_model::{
     TableName,
 };
 
-pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+/// The cause of an error, which copies of the error share. It does not implement [`Error`], so the source of an error is the cause itself
+/// and can be downcast.
+#[derive(Debug, Clone)]
+pub struct Cause(Arc<dyn Error + Send + Sync>);
 
-#[derive(Debug, thiserror::Error)]
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Cause {
+    fn from(error: E) -> Self {
+        Self(Arc::from(error.into()))
+    }
+}
+
+impl Deref for Cause {
+    type Target = dyn Error + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref()
+    }
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{operation} {subject}: {message}{}", StatusDetail(*.status, .code.as_deref()))]
 pub struct StoreError {
     /// How a caller may react.
@@ -282,22 +302,6 @@ impl StoreError {
     pub fn with_cause(mut self, cause: impl Into<Cause>) -> Self {
         self.cause = Some(cause.into());
         self
-    }
-
-    /// A copy for another caller of the same request, without the cause.
-    #[must_use]
-    pub fn without_cause(&self) -> Self {
-        Self {
-            class: self.class,
-            operation: self.operation,
-            subject: self.subject.clone(),
-            status: self.status,
-            code: self.code.clone(),
-            index: self.index,
-            withheld: self.withheld,
-            message: self.message.clone(),
-            cause: None,
-        }
     }
 
     /// Whether the entity, message or blob does not exist, although its table, queue or container does.

@@ -186,7 +186,7 @@ fn a_sender_may_send_and_nothing_else() {
 fn more_than_is_declared_is_refused_and_so_is_an_account_without_a_key() {
     let site = site();
     for (arguments, said) in [
-        (&["staf"][..], "did you mean \"staff\"?"),
+        (&["staf"][..], "did you mean staff?"),
         (
             &["staff", "--valid", "31m"],
             "--valid exceeds what [sas.staff] allows",

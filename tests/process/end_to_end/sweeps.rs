@@ -301,7 +301,7 @@ fn by_rule(place: fn(&str) -> Site) {
     assert_eq!(site.rows("Employees").len(), 16);
     let unknown = site.command(&["retention", "gnoe"]);
     assert!(
-        unknown.code == 2 && unknown.err.contains("did you mean \"gone\"?"),
+        unknown.code == 2 && unknown.err.contains("did you mean gone?"),
         "{}",
         unknown.err
     );

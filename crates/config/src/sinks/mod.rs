@@ -41,11 +41,7 @@ pub(super) fn read(
 }
 
 fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
-    if !section.has("kind") {
-        let kinds = KINDS.map(|(word, _)| format!("{word:?}")).join(" or ");
-        section.error("kind", format!("missing; expected {kinds}"));
-    }
-    let Some(read) = section.one_of("kind", &KINDS) else {
+    let Some(read) = section.required_one_of("kind", &KINDS) else {
         section.ignore_unknown_keys();
         return None;
     };

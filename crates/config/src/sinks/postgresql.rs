@@ -20,13 +20,9 @@ pub(super) fn read(section: &Section<'_>) -> Option<SinkKind> {
         "the name of a server, or the folder of its socket, such as \"/run/postgresql\"",
         parse_host,
     );
-    let port = if section.has("port") {
-        section
-            .integer("port", 1..=65_535)
-            .and_then(|port| u16::try_from(port).ok())
-    } else {
-        Some(PORT)
-    };
+    let port = section.with_default("port", PORT, |key| {
+        u16::try_from(section.integer(key, 1..=65_535)?).ok()
+    });
     let database = section.required("database", "the name of a database", non_empty_name);
     let user = section.required("user", "the role to sign in as", non_empty_name);
     let password = PASSWORD.optional(section);

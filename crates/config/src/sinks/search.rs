@@ -29,11 +29,7 @@ fn auth(section: &Section<'_>) -> Option<SinkAuth> {
     section.mark_known(&KEY_KEYS);
     section.mark_known(&identity::KEYS);
     let words = [("key", SearchAuth::Key), ("entra", SearchAuth::Entra)];
-    match if section.has("auth") {
-        section.one_of("auth", &words)?
-    } else {
-        SearchAuth::Key
-    } {
+    match section.with_default("auth", SearchAuth::Key, |key| section.one_of(key, &words))? {
         SearchAuth::Key => {
             section.reject_keys("auth", "auth = \"key\"", &[&identity::KEYS]);
             KEY.required(section, "an admin key of the search service")

@@ -81,7 +81,7 @@ impl Serve<Recheck, Answer> for RecheckQueue<'_> {
             .put(&batch.iter().map(|one| &one.request).collect::<Vec<_>>())
             .await;
         for one in batch {
-            one.tell(put.as_ref().copied().map_err(StoreError::without_cause));
+            one.tell(put.clone());
         }
     }
 }

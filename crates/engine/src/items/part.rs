@@ -143,10 +143,8 @@ impl ItemStore for PartStore<'_> {
                             may_still_create: creates,
                         })
                     }
-                    ChangeResult::Failed(shared) => Err(ItemFailure::Failed(
-                        shared
-                            .failure()
-                            .of_views([operation.address().view.clone()]),
+                    ChangeResult::Failed(failure) => Err(ItemFailure::Failed(
+                        failure.of_views([operation.address().view.clone()]),
                     )),
                 });
         ended.collect()

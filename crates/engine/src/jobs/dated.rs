@@ -16,11 +16,10 @@
 use crate::env::Env;
 use crate::execute::{Failure, FailureClass, Outcome, Summary, Work};
 use crate::failure::storage;
-use crate::items::shared::store_error;
 use evenkeel_model::TableName;
 use evenkeel_model::catalog::{Retention, TableRef};
 use evenkeel_model::job::{Effect, JobSubject};
-use evenkeel_storage::{ErrorClass, Missing, Query, Resource};
+use evenkeel_storage::{ErrorClass, Missing, Query, Resource, StoreError};
 
 /// The tables that a job or recheck concerns. Empty for an `archive` or a `restore`, because neither the source nor the
 /// target of an archive is dated. Empty for `drop_table`, because it handles missing tables itself.
@@ -47,7 +46,9 @@ fn is_lost(work: &Work) -> bool {
 }
 
 fn missing(failure: &Failure) -> Option<&TableName> {
-    let error = store_error(failure)
+    let error = failure
+        .cause
+        .downcast_ref::<StoreError>()
         .filter(|error| error.class == ErrorClass::NotFound(Missing::Container))?;
     match &error.subject.resource {
         Resource::Table(table) | Resource::Partition(table, _) | Resource::Entity(table, _) => {

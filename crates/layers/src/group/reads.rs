@@ -19,11 +19,11 @@ use super::batching::{BatchExecutor, Partition};
 use super::density::Density;
 use super::queue::PendingRequest;
 use super::shape::{Shape, Trust};
-use super::verdict::SharedError;
+use super::verdict;
 use crate::layer::Op;
 use evenkeel_model::key::sorts_before_everywhere;
 use evenkeel_model::{Comparison, EntityKey, Filter, Key, Row, limits};
-use evenkeel_storage::{Page, Query, Resource, TableStore};
+use evenkeel_storage::{Page, Query, Resource, StoreError, TableStore};
 
 const CONCURRENT: usize = 16;
 
@@ -194,7 +194,6 @@ impl Reads {
         let page = match result {
             Ok(page) => page,
             Err(error) if error.class.is_transient() => {
-                let error = SharedError::new(error);
                 let mut charge = RequestCharge::first_caller_only();
                 for (rk, answers) in waiting {
                     fail(charge.by_ref().zip(answers), &error, partition, &rk);
@@ -290,7 +289,7 @@ impl Reads {
             Err(error) => {
                 fail(
                     RequestCharge::first_caller_only().zip(answers),
-                    &SharedError::new(error),
+                    &error,
                     partition,
                     &key.rk,
                 );
@@ -302,7 +301,7 @@ impl Reads {
 
 fn fail(
     answers: impl Iterator<Item = (RequestCharge, Answer<Option<Row>>)>,
-    error: &SharedError,
+    error: &StoreError,
     (table, pk): &Partition,
     rk: &Key,
 ) {
@@ -314,7 +313,11 @@ fn fail(
         send_answer(
             answer,
             charge,
-            Err(error.about(GET, Resource::Entity(table.clone(), key))),
+            Err(verdict::alone(
+                error.clone(),
+                GET,
+                Resource::Entity(table.clone(), key),
+            )),
         );
     }
 }

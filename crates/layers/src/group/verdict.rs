@@ -1,9 +1,5 @@
 //! Divides the failure of a shared request among its callers, as if each request had been sent alone.
 
-use std::fmt;
-use std::sync::Arc;
-
-use evenkeel_storage::error::Cause;
 use evenkeel_storage::{ErrorClass, Missing, Resource, StoreError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,54 +27,12 @@ pub(super) fn failed_operations(error: &StoreError, count: usize) -> FailedOpera
     }
 }
 
-/// The error of one operation of a transaction, as if the operation had been sent alone.
+/// The error of one operation of a shared request, as if the operation had been sent alone.
 pub(super) fn alone(mut error: StoreError, operation: &'static str, what: Resource) -> StoreError {
     error.operation = operation;
     error.subject.resource = what;
     error.index = None;
     error
-}
-
-/// The error of a shared request, to be given to each caller.
-pub(super) struct SharedError {
-    error: StoreError,
-    cause: Option<SharedCause>,
-}
-
-impl SharedError {
-    pub(super) fn new(mut error: StoreError) -> Self {
-        let cause = error
-            .cause
-            .take()
-            .map(|cause| SharedCause(Arc::from(cause)));
-        Self { error, cause }
-    }
-
-    /// The error for one caller, as if its request had been sent alone.
-    pub(super) fn about(&self, operation: &'static str, what: Resource) -> StoreError {
-        let mut error = self.error.without_cause();
-        error.operation = operation;
-        error.subject.resource = what;
-        error.index = None;
-        error.cause = self.cause.clone().map(Cause::from);
-        error
-    }
-}
-
-/// An error source that can be given to several errors.
-#[derive(Debug, Clone)]
-struct SharedCause(Arc<dyn std::error::Error + Send + Sync>);
-
-impl fmt::Display for SharedCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for SharedCause {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
-    }
 }
 
 #[cfg(test)]
@@ -168,18 +122,17 @@ mod tests {
         );
         assert_eq!(own.index, None);
 
-        let shared = SharedError::new(
-            error(ErrorClass::Ambiguous)
-                .with_status(500, None)
-                .with_cause(std::io::Error::other("the request 7")),
-        );
+        let shared = error(ErrorClass::Ambiguous)
+            .with_status(500, None)
+            .with_cause(std::io::Error::other("the request 7"));
         for _ in 0..2 {
-            let own = shared.about("Delete Entity", entity());
+            let own = alone(shared.clone(), "Delete Entity", entity());
             assert_eq!(
                 (own.class, own.status, own.operation),
                 (ErrorClass::Ambiguous, Some(500), "Delete Entity")
             );
-            assert_eq!(own.source().unwrap().to_string(), "the request 7");
+            let cause = own.source().unwrap().downcast_ref::<std::io::Error>();
+            assert_eq!(cause.unwrap().to_string(), "the request 7");
         }
     }
 
@@ -187,7 +140,7 @@ mod tests {
     fn a_withheld_request_is_withheld_for_all_its_callers() {
         let held = error(ErrorClass::Throttled { retry_after: None })
             .not_sent(Withheld::Paused, "ScopeHeld");
-        let own = SharedError::new(held).about("Get Entity", entity());
+        let own = alone(held, "Get Entity", entity());
         assert_eq!(
             (own.withheld, own.code.as_deref()),
             (Some(Withheld::Paused), Some("ScopeHeld"))

@@ -160,14 +160,14 @@ impl Writes {
                     batched.drop_abandoned();
                 }
                 FailedOperations::All => {
-                    let error = verdict::SharedError::new(error);
                     for (charge, (operation, answer)) in RequestCharge::first_caller_only()
                         .zip(batched.operations.iter().zip(batched.answers))
                     {
                         send_answer(
                             answer,
                             charge,
-                            Err(error.about(
+                            Err(verdict::alone(
+                                error.clone(),
                                 operation.name(),
                                 Resource::Entity(table.clone(), operation.key().clone()),
                             )),

@@ -35,7 +35,7 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
         let written = async {
             let written = self.inner.write(collection, writes).await;
             if let Some(error) = written.as_ref().ok().and_then(error_of) {
-                failed.get_or_init(|| error.without_cause());
+                failed.get_or_init(|| error.clone());
             }
             written
         };

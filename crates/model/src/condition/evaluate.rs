@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 
 use super::tree::{Condition, Expr};
 use crate::filter::compare_values;
+use crate::template::Number;
 use crate::{EdmValue, Entity};
 
 /// The value of a name in a condition on something other than an entity.
@@ -23,7 +24,8 @@ pub enum Found {
 impl Condition {
     /// Whether an entity satisfies the condition. A comparison with a missing property is false.
     pub fn holds(&self, entity: &Entity) -> bool {
-        self.root.holds(&|property| value_of(entity, property))
+        self.root
+            .holds(&|property| entity.property_or_key(property))
     }
 
     /// Whether an entity satisfies the condition if the texts of some properties are unknown. Returns `None` if the result depends on these
@@ -31,7 +33,7 @@ impl Condition {
     pub fn decided(&self, entity: &Entity, is_unknown: &dyn Fn(&str) -> bool) -> Option<bool> {
         self.root.decided(&|test| {
             let is_unknown = test.compares_text() && test.property().is_some_and(is_unknown);
-            (!is_unknown).then(|| test.holds(&|property| value_of(entity, property)))
+            (!is_unknown).then(|| test.holds(&|property| entity.property_or_key(property)))
         })
     }
 
@@ -100,18 +102,10 @@ impl Expr {
     }
 }
 
-fn value_of<'a>(entity: &'a Entity, property: &str) -> Option<Cow<'a, EdmValue>> {
-    match property {
-        "PartitionKey" => Some(Cow::Owned(EdmValue::from(entity.key.pk.as_str()))),
-        "RowKey" => Some(Cow::Owned(EdmValue::from(entity.key.rk.as_str()))),
-        name => entity.get(name).map(Cow::Borrowed),
-    }
-}
-
 /// Compares two values. Numbers compare by value across types, without rounding; other values compare only within their type.
 pub fn compare_by_value(found: &EdmValue, wanted: &EdmValue) -> Option<Ordering> {
     match (Number::of(found), Number::of(wanted)) {
-        (Some(found), Some(wanted)) => found.compare(wanted),
+        (Some(found), Some(wanted)) => compare_numbers(found, wanted),
         (None, None) => compare_values(found, wanted),
         (Some(_), None) | (None, Some(_)) => None,
     }
@@ -127,33 +121,12 @@ pub fn is_comparable(one: &EdmValue, other: &EdmValue) -> bool {
     kind(one) == kind(other)
 }
 
-#[derive(Clone, Copy)]
-enum Number {
-    Integer(i64),
-    Double(f64),
-}
-
-impl Number {
-    fn of(value: &EdmValue) -> Option<Self> {
-        match value {
-            EdmValue::Int32(number) => Some(Self::Integer(i64::from(*number))),
-            EdmValue::Int64(number) => Some(Self::Integer(*number)),
-            EdmValue::Double(number) => Some(Self::Double(*number)),
-            EdmValue::String(_)
-            | EdmValue::Bool(_)
-            | EdmValue::DateTime(_)
-            | EdmValue::Guid(_)
-            | EdmValue::Binary(_) => None,
-        }
-    }
-
-    fn compare(self, other: Self) -> Option<Ordering> {
-        match (self, other) {
-            (Self::Integer(a), Self::Integer(b)) => Some(a.cmp(&b)),
-            (Self::Double(a), Self::Double(b)) => a.partial_cmp(&b),
-            (Self::Integer(a), Self::Double(b)) => compare_mixed(a, b),
-            (Self::Double(a), Self::Integer(b)) => compare_mixed(b, a).map(Ordering::reverse),
-        }
+fn compare_numbers(one: Number, other: Number) -> Option<Ordering> {
+    match (one, other) {
+        (Number::Integer(a), Number::Integer(b)) => Some(a.cmp(&b)),
+        (Number::Double(a), Number::Double(b)) => a.partial_cmp(&b),
+        (Number::Integer(a), Number::Double(b)) => compare_mixed(a, b),
+        (Number::Double(a), Number::Integer(b)) => compare_mixed(b, a).map(Ordering::reverse),
     }
 }
 

@@ -92,16 +92,15 @@ impl Value<'_> {
 
     fn into_number(self) -> Result<Number, String> {
         let text = match self {
-            Self::Typed(EdmValue::Int32(number)) => return Ok(Number::Integer(i64::from(*number))),
-            Self::Typed(EdmValue::Int64(number)) => return Ok(Number::Integer(*number)),
-            Self::Typed(EdmValue::Double(number)) => return Ok(Number::Double(*number)),
             Self::Typed(EdmValue::String(text)) => text.clone(),
             Self::Text(text) => text,
-            Self::Typed(other) => {
-                return Err(format!(
-                    "is an {}; sortable expects a number, or the text of one",
-                    other.type_name()
-                ));
+            Self::Typed(value) => {
+                return Number::of(value).ok_or_else(|| {
+                    format!(
+                        "is an {}; sortable expects a number, or the text of one",
+                        value.type_name()
+                    )
+                });
             }
         };
         let expected =

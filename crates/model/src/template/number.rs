@@ -1,5 +1,7 @@
 //! Numbers, and texts that sort by the value of their number.
 
+use crate::EdmValue;
+
 /// Length of a [`sortable`] text.
 pub const SORTABLE_DIGITS: usize = 19;
 
@@ -13,6 +15,20 @@ pub enum Number {
 }
 
 impl Number {
+    /// The value as a number; `None` if it has another type.
+    pub fn of(value: &EdmValue) -> Option<Self> {
+        match value {
+            EdmValue::Int32(number) => Some(Self::Integer(i64::from(*number))),
+            EdmValue::Int64(number) => Some(Self::Integer(*number)),
+            EdmValue::Double(number) => Some(Self::Double(*number)),
+            EdmValue::String(_)
+            | EdmValue::Bool(_)
+            | EdmValue::DateTime(_)
+            | EdmValue::Guid(_)
+            | EdmValue::Binary(_) => None,
+        }
+    }
+
     /// Parses a number: digits with an optional sign, fraction and exponent, or `Infinity`. Integers are exact in every notation (`5`,
     /// `+5`, `5.0`, `0.5e1`). Returns `None` for other texts, for integers beyond Edm.Int64, and for numbers beyond the largest Double.
     pub fn parse(text: &str) -> Option<Self> {
@@ -152,7 +168,6 @@ mod tests {
     use std::cmp::Ordering;
 
     use super::*;
-    use crate::EdmValue;
     use crate::condition::compare_by_value;
     use proptest::prelude::*;
 

@@ -85,57 +85,27 @@ impl Template {
 
     /// Parses a key template.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser {
-            text,
-            at: 0,
-            of: TextKind::Key,
-            check: check_property,
-        }
-        .template()
+        TemplateParser::new(text, TextKind::Key, check_property).template()
     }
 
     /// Parses a key template over the fields of an event: `{subject}`, `{data.url}`.
     pub fn parse_key_of_event(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser {
-            text,
-            at: 0,
-            of: TextKind::Key,
-            check: check_path,
-        }
-        .template()
+        TemplateParser::new(text, TextKind::Key, check_path).template()
     }
 
     /// Parses a text template over the fields of an event.
     pub fn parse_of_event(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser {
-            text,
-            at: 0,
-            of: TextKind::Text,
-            check: check_path,
-        }
-        .template()
+        TemplateParser::new(text, TextKind::Text, check_path).template()
     }
 
     /// Parses a key template of a view's rows, which may use `each`.
     pub fn parse_row_key(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser {
-            text,
-            at: 0,
-            of: TextKind::RowKey,
-            check: check_property,
-        }
-        .template()
+        TemplateParser::new(text, TextKind::RowKey, check_property).template()
     }
 
     /// Parses a text template. Its literals may contain characters that Azure forbids in keys.
     pub fn parse_text(text: &str) -> Result<Self, TemplateError> {
-        TemplateParser {
-            text,
-            at: 0,
-            of: TextKind::Text,
-            check: check_property,
-        }
-        .template()
+        TemplateParser::new(text, TextKind::Text, check_property).template()
     }
 
     /// Returns the property, if the template is just one property without filters.
@@ -188,6 +158,15 @@ struct TemplateParser<'a> {
 }
 
 impl<'a> TemplateParser<'a> {
+    const fn new(text: &'a str, of: TextKind, check: fn(&str) -> Result<(), String>) -> Self {
+        Self {
+            text,
+            at: 0,
+            of,
+            check,
+        }
+    }
+
     fn error<T>(&self, span: Range<usize>, message: impl Into<String>) -> Result<T, TemplateError> {
         Err(TemplateError {
             message: message.into(),

@@ -1,5 +1,7 @@
 //! Rendering of templates.
 
+use std::borrow::Cow;
+
 use super::escape::Escaping;
 use super::filter::Value;
 use super::parse::{Field, Template, TemplatePart};
@@ -57,25 +59,7 @@ impl Template {
         &self,
         value_of: impl Fn(&str) -> Option<EdmValue>,
     ) -> Result<Option<String>, RenderError> {
-        let mut text = String::new();
-        for part in &self.parts {
-            match part {
-                TemplatePart::Literal(literal) => text.push_str(literal),
-                TemplatePart::Field(field) => {
-                    let rendered = match value_of(field.property()) {
-                        None => None,
-                        Some(value) => field
-                            .rendered(&value)
-                            .map_err(|problem| self.problem(field, &problem))?,
-                    };
-                    match rendered {
-                        None => return Ok(None),
-                        Some(rendered) => text.push_str(&rendered),
-                    }
-                }
-            }
-        }
-        Ok(Some(text))
+        self.joined(value_of, |text| text)
     }
 
     /// Renders a key like [`render_as`](Self::render_as), with values from elsewhere.
@@ -84,28 +68,35 @@ impl Template {
         escaping: Escaping,
         value_of: impl Fn(&str) -> Option<EdmValue>,
     ) -> Result<Option<Key>, RenderError> {
+        let Some(text) = self.joined(value_of, |text| escaping.written(text))? else {
+            return Ok(None);
+        };
+        Key::new(text).map(Some).map_err(|error| RenderError {
+            message: format!("cannot render template {:?}: {error}", self.text),
+        })
+    }
+
+    fn joined(
+        &self,
+        value_of: impl Fn(&str) -> Option<EdmValue>,
+        written: impl Fn(String) -> String,
+    ) -> Result<Option<String>, RenderError> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
                 TemplatePart::Literal(literal) => text.push_str(literal),
                 TemplatePart::Field(field) => {
-                    let rendered = match value_of(field.property()) {
-                        None => None,
-                        Some(value) => self.render_field_as(escaping, field, &value)?,
+                    let Some(value) = value_of(field.property()) else {
+                        return Ok(None);
                     };
-                    match rendered {
-                        None => return Ok(None),
-                        Some(rendered) => text.push_str(&rendered),
-                    }
+                    let Some(rendered) = self.rendered(field, &value)? else {
+                        return Ok(None);
+                    };
+                    text.push_str(&written(rendered));
                 }
             }
         }
-        match Key::new(text) {
-            Ok(key) => Ok(Some(key)),
-            Err(error) => Err(RenderError {
-                message: format!("cannot render template {:?}: {error}", self.text),
-            }),
-        }
+        Ok(Some(text))
     }
 
     /// Renders one field of this template for a key, escaped. Returns `None` if the rendered field is empty.
@@ -124,10 +115,14 @@ impl Template {
         field: &Field,
         value: &EdmValue,
     ) -> Result<Option<String>, RenderError> {
-        let rendered = field
-            .rendered(value)
-            .map_err(|problem| self.problem(field, &problem))?;
+        let rendered = self.rendered(field, value)?;
         Ok(rendered.map(|text| escaping.written(text)))
+    }
+
+    fn rendered(&self, field: &Field, value: &EdmValue) -> Result<Option<String>, RenderError> {
+        field
+            .rendered(value)
+            .map_err(|problem| self.problem(field, &problem))
     }
 
     /// Returns the prefix of the field's text for all values that start with `value`, unescaped; `None` if a filter does not preserve
@@ -154,11 +149,7 @@ impl Template {
 }
 
 fn value_of(entity: &Entity, property: &str) -> Option<EdmValue> {
-    match property {
-        "PartitionKey" => Some(EdmValue::from(entity.key.pk.as_str())),
-        "RowKey" => Some(EdmValue::from(entity.key.rk.as_str())),
-        name => entity.get(name).cloned(),
-    }
+    entity.property_or_key(property).map(Cow::into_owned)
 }
 
 impl Field {

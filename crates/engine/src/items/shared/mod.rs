@@ -18,4 +18,4 @@ mod turn;
 mod write;
 
 pub(crate) use turn::{DocumentTurns, HeldTurn};
-pub(crate) use write::{ChangeResult, PreparedWrite, SharedEntity, operation, store_error};
+pub(crate) use write::{ChangeResult, PreparedWrite, SharedEntity, operation};

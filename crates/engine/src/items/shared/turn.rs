@@ -1,6 +1,7 @@
 //! One writer per shared entity in this process. The next write coalesces all waiting changes.
 
-use crate::items::shared::write::{ChangeResult, RoundResult, SharedEntity, SharedFailure};
+use crate::execute::{Failure, FailureClass};
+use crate::items::shared::write::{ChangeResult, RoundResult, SharedEntity};
 use evenkeel_model::shared::PartChange;
 use evenkeel_model::{AccountName, Site};
 use evenkeel_storage::combine::{Combiner, KeyGuard, Pending, Queue, Serve};
@@ -59,7 +60,9 @@ impl Serve<Changes, ChangeResults> for SharedEntity<'_> {
             match self.round(&changes).await {
                 RoundResult::Retry => {}
                 RoundResult::Answered(answers) => return answer_all(batch, answers),
-                RoundResult::Failed(failure) if failure.is_permanent() && changes.len() > 1 => {
+                RoundResult::Failed(failure)
+                    if failure.class == FailureClass::Permanent && changes.len() > 1 =>
+                {
                     return serve_each(self, batch).await;
                 }
                 RoundResult::Failed(failure) => {
@@ -83,7 +86,7 @@ async fn serve_each(document: &SharedEntity<'_>, batch: Vec<Pending<Changes, Cha
         let answers = match rounds(document, &one.request).await {
             // Together, the changes of the pass fail. They are made one by one, so that members are removed even if a
             // new member does not fit.
-            Err(failure) if failure.is_permanent() && one.request.len() > 1 => {
+            Err(failure) if failure.class == FailureClass::Permanent && one.request.len() > 1 => {
                 change_each(document, &one.request).await
             }
             ended => ended
@@ -109,7 +112,7 @@ async fn change_each(document: &SharedEntity<'_>, changes: &[PartChange]) -> Cha
 async fn rounds(
     document: &SharedEntity<'_>,
     changes: &[PartChange],
-) -> Result<ChangeResults, SharedFailure> {
+) -> Result<ChangeResults, Failure> {
     for _ in 0..ROUNDS {
         match document.round(changes).await {
             RoundResult::Retry => {}

@@ -1,12 +1,9 @@
 //! One read-modify-write of a shared entity: a row, or a list in a blob.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
-use std::fmt;
-use std::sync::Arc;
 
 use crate::env::memory::MemoryBudget;
-use crate::execute::{Failure, FailureClass};
+use crate::execute::Failure;
 use crate::failure::{permanent, storage};
 use crate::items::shared::blob::{BlobContent, ListBlob, StoredList, WriteResult};
 use evenkeel_model::catalog::Catalog;
@@ -20,7 +17,7 @@ use evenkeel_model::{
     AccountName, EdmValue, EntityKey, ItemAddress, Member, Part, Row, Site, TableName, ViewName,
     limits,
 };
-use evenkeel_storage::{Account, BlobCondition, ErrorClass, IfMatch, StoreError, TableOperation};
+use evenkeel_storage::{Account, BlobCondition, ErrorClass, IfMatch, TableOperation};
 
 pub(crate) struct SharedEntity<'e> {
     pub(crate) account: AccountName,
@@ -37,47 +34,7 @@ pub(crate) enum ChangeResult {
     /// The outcome is unknown, and the write may still arrive. The caller must read the entity again.
     Unanswered,
     /// The change is impossible. If a write combines the changes of several passes, all of them get this failure.
-    Failed(SharedFailure),
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct SharedFailure(Arc<Failure>);
-
-impl SharedFailure {
-    pub(crate) fn failure(&self) -> Failure {
-        Failure::new(
-            self.0.class,
-            self.0.step.clone(),
-            SharedCause(Arc::clone(&self.0)),
-        )
-        .of_views(self.0.views.iter().cloned())
-    }
-
-    pub(super) fn is_permanent(&self) -> bool {
-        self.0.class == FailureClass::Permanent
-    }
-}
-
-#[derive(Debug)]
-struct SharedCause(Arc<Failure>);
-
-impl fmt::Display for SharedCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0.cause, f)
-    }
-}
-
-impl Error for SharedCause {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.cause.source()
-    }
-}
-
-pub(crate) fn store_error(failure: &Failure) -> Option<&StoreError> {
-    let cause = failure.cause.as_ref();
-    cause
-        .downcast_ref()
-        .or_else(|| store_error(&cause.downcast_ref::<SharedCause>()?.0))
+    Failed(Failure),
 }
 
 /// The write that applies changes to a row, as part of a transaction.
@@ -89,7 +46,7 @@ pub(crate) struct PreparedWrite {
 pub(super) enum RoundResult {
     Answered(Vec<ChangeResult>),
     Retry,
-    Failed(SharedFailure),
+    Failed(Failure),
 }
 
 #[derive(Default)]
@@ -268,7 +225,7 @@ impl SharedEntity<'_> {
     pub(super) async fn round(&self, changes: &[PartChange]) -> RoundResult {
         match self.attempt(changes).await {
             Ok(round) => round,
-            Err(failure) => RoundResult::Failed(SharedFailure(Arc::new(failure))),
+            Err(failure) => RoundResult::Failed(failure),
         }
     }
 

@@ -39,6 +39,7 @@ use evenkeel_model::item::{
 use evenkeel_model::job::{Primary, Stamp};
 use evenkeel_model::{ETag, EdmDateTime, Entity, EntityKey, Row, TableName, shared};
 use evenkeel_storage::encryption::FirstKey;
+use evenkeel_storage::error::Cause;
 use evenkeel_storage::wide::Rows;
 
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +55,7 @@ struct TargetOccupied(Primary);
 struct UnrestorableEntity {
     table: TableName,
     #[source]
-    source: Box<dyn std::error::Error + Send + Sync>,
+    source: Cause,
 }
 
 enum Progress {

@@ -20,8 +20,8 @@ const DROPS: &str = "drop";
 const AGAIN: WaitPolicy = WaitPolicy::doubling(Duration::from_mins(45), Duration::from_hours(24));
 
 pub struct Keeper<'c> {
-    catalog: &'c Catalog,
-    timetable: Timetable<'c>,
+    pub(super) catalog: &'c Catalog,
+    pub(super) timetable: Timetable<'c>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ impl KeeperError {
 }
 
 impl<'c> Keeper<'c> {
-    /// Drops are sent to the first queue that accepts them. `catalog` must have the recorded generations. Only they
+    /// Each job is sent to the first queue that accepts it. `catalog` must have the recorded generations. Only they
     /// show which tables belong to deleted views.
     pub fn new(
         catalog: &'c Catalog,

@@ -21,5 +21,4 @@ mod tests;
 
 pub use keeper::{Keeper, KeeperError};
 pub use plan::{ExistingTables, RetentionPlan};
-pub use rules::RuleKeeper;
 pub use turns::{QueuedTurn, TurnTime};

@@ -1,52 +1,29 @@
 //! Rules: jobs with a condition that are queued at intervals, each [by one of the
 //! workers](crate::jobs::retention::turns). A job that is queued twice only costs another scan.
 
-use std::sync::Arc;
-
-use crate::jobs::retention::keeper::KeeperError;
-use crate::jobs::retention::turns::{QueuedTurn, TimedJob, Timetable, TurnTime};
-use evenkeel_model::CatalogOwner;
-use evenkeel_model::catalog::{Catalog, Rule};
+use crate::jobs::retention::keeper::{Keeper, KeeperError};
+use crate::jobs::retention::turns::{QueuedTurn, TimedJob, TurnTime};
+use evenkeel_model::catalog::Rule;
 use evenkeel_model::job::Operation as _;
-use evenkeel_model::settings::{QueueSettings, WaitPolicy};
-use evenkeel_storage::{Clock, Stores};
+use evenkeel_model::settings::WaitPolicy;
 
 /// Partition of the rows that record when each rule was sent.
 const RULES: &str = "rule";
 
-pub struct RuleKeeper<'c> {
-    catalog: &'c Catalog,
-    timetable: Timetable<'c>,
-}
-
-impl<'c> RuleKeeper<'c> {
-    /// Each job is sent to the first queue that accepts it.
-    pub fn new(
-        catalog: &'c Catalog,
-        stores: Stores,
-        clock: Arc<dyn Clock>,
-        queues: &'c [QueueSettings],
-        owner: CatalogOwner,
-    ) -> Self {
-        Self {
-            catalog,
-            timetable: Timetable::new(stores, clock, queues, owner),
-        }
-    }
-
+impl Keeper<'_> {
     /// Queues the job of every rule that is due. If one rule fails, the others are still handled, and the first failure
     /// is returned.
-    pub async fn tend(&self) -> Result<(), KeeperError> {
+    pub async fn send_due_rules(&self) -> Result<(), KeeperError> {
         let mut first = Ok(());
         for rule in self.catalog.rules.values() {
-            let ended = self.send(rule, TurnTime::Due).await.map(drop);
+            let ended = self.send_rule(rule, TurnTime::Due).await.map(drop);
             first = first.and(ended);
         }
         first
     }
 
     /// Queues the job of a rule, if the rule is due and no other worker was faster.
-    pub async fn send(
+    pub async fn send_rule(
         &self,
         rule: &Rule,
         time: TurnTime,

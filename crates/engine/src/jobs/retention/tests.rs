@@ -9,7 +9,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::jobs::retention::Keeper;
 use crate::jobs::retention::KeeperError;
-use crate::jobs::retention::RuleKeeper;
 use crate::jobs::retention::TurnTime;
 use crate::jobs::retention::turns::CLAIM;
 use evenkeel_account::{FaultDecision, FaultPolicy, NoFaults, OperationInfo, SimWorld};
@@ -113,8 +112,8 @@ fn keeper<'c>(
     stores: &Stores,
     clock: &Arc<dyn Clock>,
     queues: &'c [QueueSettings],
-) -> RuleKeeper<'c> {
-    RuleKeeper::new(
+) -> Keeper<'c> {
+    Keeper::new(
         catalog,
         stores.clone(),
         Arc::clone(clock),
@@ -173,23 +172,23 @@ async fn a_job_is_sent_with_one_id_even_if_its_worker_stops_or_gets_no_answer() 
             let keeper = keeper(&catalog, &stores, &clock, &queues);
 
             faults.left.store(at, Ordering::SeqCst);
-            drop(tokio::time::timeout(Duration::from_secs(1), keeper.tend()).await);
+            drop(tokio::time::timeout(Duration::from_secs(1), keeper.send_due_rules()).await);
             hands.put_on(CLAIM);
-            keeper.tend().await.unwrap();
+            keeper.send_due_rules().await.unwrap();
             let (ids, sent) = jobs(&account, &queue).await;
             assert!(
                 ids.len() == 1 && sent <= 2,
                 "{story}: {sent} messages of {ids:?}"
             );
             hands.put_on(SignedDuration::from_hours(1));
-            keeper.tend().await.unwrap();
+            keeper.send_due_rules().await.unwrap();
             assert_eq!(
                 jobs(&account, &queue).await,
                 (ids, sent),
                 "{story}: no job before the next day"
             );
             hands.put_on(SignedDuration::from_hours(24));
-            keeper.tend().await.unwrap();
+            keeper.send_due_rules().await.unwrap();
             assert_eq!(
                 jobs(&account, &queue).await.0.len(),
                 2,
@@ -222,7 +221,7 @@ async fn one_of_many_workers_sends_a_rule_each_time_it_is_due() {
         let keepers: Vec<_> = (0..8)
             .map(|_| keeper(&catalog, &stores, &clock, &queues))
             .collect();
-        let ended = futures::future::join_all(keepers.iter().map(RuleKeeper::tend)).await;
+        let ended = futures::future::join_all(keepers.iter().map(Keeper::send_due_rules)).await;
         assert!(ended.iter().all(Result::is_ok), "{ended:?}");
         account.queues.approximate_count(&queue).await.unwrap()
     };
@@ -230,7 +229,7 @@ async fn one_of_many_workers_sends_a_rule_each_time_it_is_due() {
     assert_eq!(tend().await, 1, "no second job on the same day");
     assert!(
         keeper(&catalog, &stores, &clock, &queues)
-            .send(&rule, TurnTime::Now)
+            .send_rule(&rule, TurnTime::Now)
             .await
             .unwrap()
             .is_some()
@@ -244,7 +243,7 @@ async fn one_of_many_workers_sends_a_rule_each_time_it_is_due() {
         ..QueueSettings::plain(queue.clone())
     }];
     let refused = keeper(&catalog, &stores, &clock, &none)
-        .send(&rule, TurnTime::Now)
+        .send_rule(&rule, TurnTime::Now)
         .await
         .unwrap_err();
     assert!(
@@ -273,10 +272,10 @@ async fn applications_send_their_own_rules() {
         CatalogOwner::new("payroll").unwrap(),
     ];
     let keepers = owners
-        .map(|owner| RuleKeeper::new(&catalog, stores.clone(), Arc::clone(&clock), &queues, owner));
+        .map(|owner| Keeper::new(&catalog, stores.clone(), Arc::clone(&clock), &queues, owner));
     for day in 1..=3 {
         for keeper in keepers.iter().chain(&keepers) {
-            keeper.tend().await.unwrap();
+            keeper.send_due_rules().await.unwrap();
         }
         assert_eq!(
             account.queues.approximate_count(&queue).await.unwrap(),
