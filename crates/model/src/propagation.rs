@@ -8,7 +8,7 @@ use super::cursor::cursor;
 use super::range_overlay::TargetRange;
 use super::{EntityKey, TableName, ViewName};
 
-/// A `propagate` job: sets the properties of a view on the entities of a range, as the range overlays on these entities specify.
+/// A `propagate` job: sets the properties of a view on the entities of a range, according to the range overlays on these entities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Propagation {
     /// The view.

@@ -19,7 +19,7 @@ evenkeel submit '{"op":"put","table":"Employees","mode":"merge","entity":{"Parti
 evenkeel run --until-idle --no-http -q
 evenkeel get Employees Marketing department
 
-# The department has another name: a job carries that to every employee.
+# The department has another name: a `propagate` job writes it to every employee.
 evenkeel submit '{"op":"put","table":"Employees","mode":"merge","entity":{"PartitionKey":"Marketing","RowKey":"department","Name":"Brand"}}'
 evenkeel run --until-idle --no-http -q
 evenkeel lookup --table Employees PartitionKey=Marketing --select LastName,DepartmentName,Name,ManagerName

@@ -12,7 +12,7 @@ JOBS
 evenkeel run --until-idle --no-http -q
 evenkeel lookup --table Employees PartitionKey=Sales
 
-# The department moves to another floor: a job carries that to every employee.
+# The department moves to another floor: a `propagate` job writes it to every employee.
 evenkeel submit '{"op":"put","table":"Departments","mode":"merge","entity":{"PartitionKey":"Sales","RowKey":"department","Floor":5}}'
 evenkeel run --until-idle --no-http -q
 evenkeel lookup --table Employees PartitionKey=Sales --select LastName,DepartmentName,Floor

@@ -153,7 +153,9 @@ impl PropagationRun<'_> {
             self.write_page(rows, &mut cursor, &mut summary.0).await?;
             match next {
                 Some(next) => (cursor.next_pk, cursor.next_rk) = next.into_parts(),
-                None if self.is_over(&cursor).await? => return Ok(Outcome::Done(summary.take())),
+                None if self.is_complete(&cursor).await? => {
+                    return Ok(Outcome::Done(summary.take()));
+                }
                 // The other owner's overlay no longer applies to a part of the range, so the range is walked again.
                 None => cursor = PropagationCursor::default(),
             }
@@ -169,7 +171,7 @@ impl PropagationRun<'_> {
 
     /// Whether the job is complete after the last page. Fails if another owner's overlay applied to a part of the
     /// range, and still does.
-    async fn is_over(&self, cursor: &PropagationCursor) -> Result<bool, Failure> {
+    async fn is_complete(&self, cursor: &PropagationCursor) -> Result<bool, Failure> {
         if self.view.is_none() && cursor.failed > 0 {
             let cause = UnclearedEntities {
                 failed: cursor.failed,

@@ -103,11 +103,11 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Plan, OutdatedCatalog> {
         .iter()
         .any(|write| write.is_announced() || !actual.own.contains_key(&write.address));
     // If range overlays change, the announcement marks their ranges before the `propagate` jobs are queued.
-    let tells = plan
+    let changes_ranges = plan
         .changed()
         .any(|address| overlay_range(address).is_some());
     if creates
-        || tells
+        || changes_ranges
         || !plan.drops.is_empty()
         || actual.changing
         || actual.has_differences

@@ -48,7 +48,7 @@ const CONTENDERS: &str = "Contenders";
 /// Property that has the signature, an HMAC-SHA-256 of the primary's key and the item list. A footprint has a signature
 /// only if whole rows or blobs are among its items.
 const SIGNATURE: &str = "Signature";
-/// UTF-16 units of one piece of the item list. A string property holds 32,768.
+/// UTF-16 units of one piece of the item list. A string property has at most 32,768.
 const PIECE_UNITS: usize = 32_000;
 /// Upper limit on the bytes of everything but the item list: keys of 1 KiB each (one of them twice), the primary's
 /// ETag, names, the overhead of each property, and the marked ranges. In JSON, the ranges take up to three bytes for
@@ -73,7 +73,7 @@ pub struct Footprint {
     pub propagations: Propagations,
     /// The version of the last announced writes of documents (see `next_version`); 0 if there were none.
     pub version: i64,
-    /// The footprint was read without a valid signature, and lists rows or blobs that no look has confirmed since then.
+    /// The footprint was read without a valid signature, and lists rows or blobs that no pass has read since then.
     /// Such a footprint is written without a signature.
     pub unproven: bool,
 }
@@ -123,9 +123,9 @@ pub enum FootprintError {
 /// The part of a footprint that does not fit into one entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// The list of items has no room. This lasts until some items are dropped.
+    /// The list of items is too long, until some items are dropped.
     Items,
-    /// The list of ranges with an unfinished `propagate` job has no room. This lasts until some of these jobs are done.
+    /// The list of ranges with an unfinished `propagate` job is too long, until some of these jobs are done.
     Ranges,
 }
 
@@ -187,7 +187,7 @@ impl Serialize for WireItem {
 }
 
 /// Reduces a footprint's entity to the property that lists its contenders. `None` if the entity has no such property,
-/// because there are no contenders, or because there is no room for them.
+/// because there are no contenders, or because the entity would be too large with them.
 pub(crate) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
     entity.properties.retain(|name, _| name == CONTENDERS);
     (!entity.properties.is_empty()).then_some(entity)
@@ -370,7 +370,7 @@ impl Footprint {
             .iter()
             .map(|(address, entry)| wire_item(address, entry))
             .collect();
-        // Strings and numbers always serialise.
+        // Serialising fails only for maps whose keys are not strings.
         serde_json::to_string(&items).unwrap_or_default()
     }
 
@@ -925,7 +925,7 @@ mod tests {
         #[test]
         fn any_footprint_survives(
             keys in proptest::collection::btree_set("[^/\\\\#?\\x00-\\x1f\\x7f-\\x9f\u{fffe}\u{ffff}]{0,12}", 0..6),
-            // Strings of an entity do not have characters that XML cannot carry.
+            // No string of an entity has characters that XML cannot represent.
             members in proptest::collection::btree_set("[^\\x00\n\u{fffe}\u{ffff}]{0,12}", 0..6),
             blobs in proptest::collection::btree_set("[a-z%]{1,12}/[a-z]", 0..3),
             documents in proptest::collection::btree_set("[a-zA-Z0-9=-]{1,12}", 0..3),
