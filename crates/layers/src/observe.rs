@@ -87,10 +87,10 @@ impl Observe {
 }
 
 impl Layer for Observe {
-    async fn call<T: Send>(
+    async fn call<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
         request: Request<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
+        send: impl Fn() -> F + Send,
     ) -> Result<T, StoreError> {
         self.counts.sent(&request);
         let start = self.clock.monotonic();
@@ -107,7 +107,7 @@ impl Layer for Observe {
             flight.request.op.label(),
             flight.request.target.name(),
         );
-        let result = send.instrument(span.clone()).await;
+        let result = send().instrument(span.clone()).await;
         let error = flight.request.error(&result);
         (flight.reported_result, flight.answer) = (reported_result(error), answer(error));
         traces::record_answer(

@@ -74,13 +74,13 @@ impl Spend {
 }
 
 impl Layer for Spend {
-    async fn call<T: Send>(
+    async fn call<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
         request: Request<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
+        send: impl Fn() -> F + Send,
     ) -> Result<T, StoreError> {
         if self.admit(&request) {
-            return send.await;
+            return send().await;
         }
         let subject = request.target.subject(&self.account);
         Err(StoreError::new(

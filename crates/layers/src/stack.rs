@@ -98,20 +98,8 @@ pub fn decorate_within(
         )),
         None => tables,
     };
-    let account = Account {
-        tables: Arc::new(
-            Retry::<dyn TableStore>::by(tables, Arc::clone(&retry), rng.clone()).counting(COUNTED),
-        ),
-        queues: Arc::new(
-            Retry::<dyn QueueStore>::by(paced.queues, Arc::clone(&retry), rng.clone())
-                .counting(COUNTED),
-        ),
-        blobs: Arc::new(
-            Retry::<dyn BlobStore>::by(paced.blobs, Arc::clone(&retry), rng.clone())
-                .counting(COUNTED),
-        ),
-        clocks: paced.clocks,
-    };
+    let retries = Retry::new(Arc::clone(&retry), rng.clone()).counting(COUNTED);
+    let account = layered(&Account { tables, ..paced }, &Arc::new(retries));
     DecoratedAccount {
         account,
         observed,
@@ -151,9 +139,8 @@ pub fn decorate_sink(
     let pace = Arc::new(Pace::new(name, None, clock.clone(), rng.clone()));
     let paced: Arc<dyn Sink> = Arc::new(Layered::<dyn Sink, _>::new(guarded, pace.clone()));
     let gathered: Arc<dyn Sink> = Arc::new(CombiningSink::new(name, paced, clock.clone()));
-    let sink = Arc::new(
-        Retry::<dyn Sink>::by(gathered, Arc::clone(&retry), rng.clone()).counting(COUNTED),
-    );
+    let retries = Retry::new(Arc::clone(&retry), rng.clone()).counting(COUNTED);
+    let sink = Arc::new(Layered::<dyn Sink, _>::new(gathered, Arc::new(retries)));
     DecoratedSink {
         sink,
         circuit,

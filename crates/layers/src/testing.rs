@@ -110,10 +110,10 @@ impl Scripted {
 }
 
 impl Layer for Scripted {
-    async fn call<T: Send>(
+    async fn call<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
         request: Request<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
+        send: impl Fn() -> F + Send,
     ) -> Result<T, StoreError> {
         let arrival = Arrival {
             op: request.op,
@@ -123,7 +123,7 @@ impl Layer for Scripted {
         self.arrived.lock().unwrap().push(arrival.clone());
         let listed = self.next.lock().unwrap().pop_front();
         match listed.unwrap_or_else(|| (self.then)(&arrival)) {
-            Answer::Ok => send.await,
+            Answer::Ok => send().await,
             Answer::Err(class, status) => {
                 let mut error = StoreError::new(
                     class,

@@ -88,13 +88,13 @@ impl Unreliable {
 }
 
 impl Layer for Unreliable {
-    async fn call<T: Send>(
+    async fn call<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
         request: Request<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
+        send: impl Fn() -> F + Send,
     ) -> Result<T, StoreError> {
         let Some(fault) = NetworkFault::draw(self.rng.unit()) else {
-            return send.await;
+            return send().await;
         };
         self.met.fetch_add(1, Ordering::Relaxed);
         match fault {
@@ -112,7 +112,7 @@ impl Layer for Unreliable {
             )),
             NetworkFault::AnswerLost => {
                 // The request is executed, but its caller must not learn the result.
-                drop(send.await);
+                drop(send().await);
                 Err(self.error(
                     &request,
                     ErrorClass::Ambiguous,
@@ -122,10 +122,10 @@ impl Layer for Unreliable {
             }
             NetworkFault::Late => {
                 self.late().await;
-                send.await
+                send().await
             }
             NetworkFault::AnswerLate => {
-                let answer = send.await;
+                let answer = send().await;
                 self.late().await;
                 answer
             }

@@ -460,10 +460,10 @@ struct RacingAccount {
 }
 
 impl Layer for RacingAccount {
-    async fn call<T: Send>(
+    async fn call<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
         request: Request<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
+        send: impl Fn() -> F + Send,
     ) -> Result<T, StoreError> {
         if request.op.service() == Service::Blob && !self.is_done.swap(true, Ordering::SeqCst) {
             self.account
@@ -480,7 +480,7 @@ impl Layer for RacingAccount {
                     .await?
             );
         }
-        send.await
+        send().await
     }
 }
 

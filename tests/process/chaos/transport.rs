@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_layers::retry::Retry;
+use evenkeel_layers::retry::around;
 use evenkeel_model::settings::{Backoff, RetryPolicy};
 use evenkeel_model::{BlobName, ContainerName, ETag, Entity, EntityKey, QueueName, TableName};
 use evenkeel_storage::system::SeededRng;
 use evenkeel_storage::{
-    Account, BlobCopy, BlobStore, BlobUpload, BlockId, ErrorClass, IfMatch, Message, Query,
-    QueueStore, Rng, StoreError, TableOperation, TableStore, Ttl,
+    Account, BlobCopy, BlobUpload, BlockId, ErrorClass, IfMatch, Message, Query, Rng, StoreError,
+    TableOperation, Ttl,
 };
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -465,24 +465,7 @@ fn decorated(account: &Account) -> Account {
     };
     let policy = RetryPolicy::growing(backoff, 3);
     let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(1));
-    Account {
-        tables: Arc::new(Retry::<dyn TableStore>::new(
-            account.tables.clone(),
-            policy,
-            rng.clone(),
-        )),
-        queues: Arc::new(Retry::<dyn QueueStore>::new(
-            account.queues.clone(),
-            policy,
-            rng.clone(),
-        )),
-        blobs: Arc::new(Retry::<dyn BlobStore>::new(
-            account.blobs.clone(),
-            policy,
-            rng,
-        )),
-        clocks: account.clocks.clone(),
-    }
+    around(account, policy, &rng)
 }
 
 #[tokio::test]

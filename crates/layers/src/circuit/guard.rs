@@ -189,10 +189,10 @@ impl Circuit {
 }
 
 impl Layer for Circuit {
-    async fn call<T: Send>(
+    async fn call<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
         request: Request<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
+        send: impl Fn() -> F + Send,
     ) -> Result<T, StoreError> {
         let service = request.op.service();
         let admission = self.state(service).breaker.admit(self.clock.monotonic());
@@ -213,7 +213,7 @@ impl Layer for Circuit {
             );
             return Err(error.not_sent(Withheld::CircuitOpen, CIRCUIT_OPEN));
         }
-        let result = send.await;
+        let result = send().await;
         self.record(service, || request.target.scope(), request.error(&result));
         result
     }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::{Layer, Layered, Op, Request, Target};
+use crate::retry::Unanswered;
 use evenkeel_model::{BlobName, ContainerName, ETag};
 use evenkeel_storage::{
     Blob, BlobCopy, BlobPage, BlobProperties, BlobStore, BlobUpload, BlockId, StoreError,
@@ -16,15 +17,13 @@ use evenkeel_storage::{
 impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     async fn create_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
         let request = Request::new(Op::CreateContainer, Target::Container(container));
-        self.layer
-            .call(request, self.inner.create_container(container))
+        self.change(request, || self.inner.create_container(container))
             .await
     }
 
     async fn delete_container(&self, container: &ContainerName) -> Result<bool, StoreError> {
         let request = Request::new(Op::DeleteContainer, Target::Container(container));
-        self.layer
-            .call(request, self.inner.delete_container(container))
+        self.change(request, || self.inner.delete_container(container))
             .await
     }
 
@@ -35,9 +34,12 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
         content: Bytes,
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
-        let request = Request::new(Op::PutBlob, Target::Blob(container, name));
+        let request = Request::new(Op::PutBlob, Target::Blob(container, name))
+            .if_unanswered(Unanswered::of_upload(&upload.condition));
         self.layer
-            .call(request, self.inner.put(container, name, content, upload))
+            .call(request, || {
+                self.inner.put(container, name, content.clone(), upload)
+            })
             .await
     }
 
@@ -49,7 +51,7 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     ) -> Result<Option<Blob>, StoreError> {
         let request = Request::new(Op::GetBlob, Target::Blob(container, name));
         self.layer
-            .call(request, self.inner.get(container, name, range))
+            .call(request, || self.inner.get(container, name, range.clone()))
             .await
     }
 
@@ -62,7 +64,9 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     ) -> Result<Bytes, StoreError> {
         let request = Request::new(Op::GetBlob, Target::Blob(container, name));
         self.layer
-            .call(request, self.inner.get_at(container, name, range, etag))
+            .call(request, || {
+                self.inner.get_at(container, name, range.clone(), etag)
+            })
             .await
     }
 
@@ -73,7 +77,7 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     ) -> Result<Option<BlobProperties>, StoreError> {
         let request = Request::new(Op::GetBlobProperties, Target::Blob(container, name));
         self.layer
-            .call(request, self.inner.properties(container, name))
+            .call(request, || self.inner.properties(container, name))
             .await
     }
 
@@ -83,9 +87,9 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
         name: &BlobName,
         if_match: Option<&ETag>,
     ) -> Result<bool, StoreError> {
-        let request = Request::new(Op::DeleteBlob, Target::Blob(container, name));
-        self.layer
-            .call(request, self.inner.delete(container, name, if_match))
+        let request = Request::new(Op::DeleteBlob, Target::Blob(container, name))
+            .if_unanswered(Unanswered::of_blob_deletion(if_match));
+        self.change(request, || self.inner.delete(container, name, if_match))
             .await
     }
 
@@ -95,9 +99,12 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
         name: &BlobName,
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
-        let request = Request::new(Op::CreateAppendBlob, Target::Blob(container, name));
+        let request = Request::new(Op::CreateAppendBlob, Target::Blob(container, name))
+            .if_unanswered(Unanswered::of_upload(&upload.condition));
         self.layer
-            .call(request, self.inner.create_append(container, name, upload))
+            .call(request, || {
+                self.inner.create_append(container, name, upload)
+            })
             .await
     }
 
@@ -110,10 +117,10 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     ) -> Result<ETag, StoreError> {
         let request = Request::new(Op::AppendBlock, Target::Blob(container, name));
         self.layer
-            .call(
-                request,
-                self.inner.append(container, name, content, position),
-            )
+            .call(request, || {
+                self.inner
+                    .append(container, name, content.clone(), position)
+            })
             .await
     }
 
@@ -126,10 +133,10 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     ) -> Result<(), StoreError> {
         let request = Request::new(Op::PutBlock, Target::Blob(container, name));
         self.layer
-            .call(
-                request,
-                self.inner.put_block(container, name, block, content),
-            )
+            .call(request, || {
+                self.inner
+                    .put_block(container, name, block, content.clone())
+            })
             .await
     }
 
@@ -140,12 +147,12 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
         blocks: &[BlockId],
         upload: &BlobUpload,
     ) -> Result<ETag, StoreError> {
-        let request = Request::new(Op::PutBlockList, Target::Blob(container, name));
+        let request = Request::new(Op::PutBlockList, Target::Blob(container, name))
+            .if_unanswered(Unanswered::of_upload(&upload.condition));
         self.layer
-            .call(
-                request,
-                self.inner.put_block_list(container, name, blocks, upload),
-            )
+            .call(request, || {
+                self.inner.put_block_list(container, name, blocks, upload)
+            })
             .await
     }
 
@@ -158,10 +165,9 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     ) -> Result<ETag, StoreError> {
         let request = Request::new(Op::SetBlobMetadata, Target::Blob(container, name));
         self.layer
-            .call(
-                request,
-                self.inner.set_metadata(container, name, metadata, if_match),
-            )
+            .call(request, || {
+                self.inner.set_metadata(container, name, metadata, if_match)
+            })
             .await
     }
 
@@ -171,9 +177,10 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
         to: (&ContainerName, &BlobName),
         copying: &BlobCopy,
     ) -> Result<ETag, StoreError> {
-        let request = Request::new(Op::CopyBlob, Target::Blob(to.0, to.1));
+        let request = Request::new(Op::CopyBlob, Target::Blob(to.0, to.1))
+            .if_unanswered(Unanswered::of_upload(&copying.condition));
         self.layer
-            .call(request, self.inner.copy(from, to, copying))
+            .call(request, || self.inner.copy(from, to, copying))
             .await
     }
 
@@ -185,7 +192,7 @@ impl<L: Layer> BlobStore for Layered<dyn BlobStore, L> {
     ) -> Result<BlobPage, StoreError> {
         let request = Request::new(Op::ListBlobs, Target::Container(container));
         self.layer
-            .call(request, self.inner.list(container, prefix, marker))
+            .call(request, || self.inner.list(container, prefix, marker))
             .await
     }
 }

@@ -1,15 +1,18 @@
 //! Decorators that work on every port.
 //!
-//! A [`Layer`] gets each storage request as a [`Request`] (the operation and its target) and the future that sends it.
-//! It may inspect the result, or return an error without polling the future, and then nothing is sent. [`Layered`] puts
-//! a layer around a port. It implements every method of every port, so a new method does not compile until layers see it.
+//! A [`Layer`] gets each storage request as a [`Request`] (the operation, its target, and what is noted about its answer)
+//! and a function that sends it. It may inspect the result, send the request again, or return an error without sending it.
+//! [`Layered`] puts a layer around a port. It implements every method of every port, so a new method does not compile until
+//! layers see it.
 //!
 //! ```text
 //! retry ─▶ group ─▶ pace ─▶ circuit ─▶ observe ─▶ adapter
 //! ```
 //!
-//! Retrying and combining are not [`Layer`]s: whether a retry is safe depends on the result of each operation, and a
-//! combined request differs from its parts.
+//! A layer does not know the type of a result. If an attempt before the last one had no answer, `retry` notes that in the
+//! request, and [`Layered`] lets `retry::earlier` judge the last answer: an item that is gone by then was deleted.
+//!
+//! `group` is not a [`Layer`], because a combined request differs from its parts.
 
 mod blobs;
 mod layered;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Layer, Layered, Op, Request, Target};
+use crate::retry::EarlierAttempts;
 use evenkeel_model::QueueName;
 use evenkeel_storage::{
     Message, PeekedMessage, QueueStore, SentMessage, StoreError, Ttl, UpdatedMessage,
@@ -14,20 +15,14 @@ use evenkeel_storage::{
 #[async_trait]
 impl<L: Layer> QueueStore for Layered<dyn QueueStore, L> {
     async fn create_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        self.layer
-            .call(
-                Request::new(Op::CreateQueue, Target::Queue(queue)),
-                self.inner.create_queue(queue),
-            )
+        let request = Request::new(Op::CreateQueue, Target::Queue(queue));
+        self.change(request, || self.inner.create_queue(queue))
             .await
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        self.layer
-            .call(
-                Request::new(Op::DeleteQueue, Target::Queue(queue)),
-                self.inner.delete_queue(queue),
-            )
+        let request = Request::new(Op::DeleteQueue, Target::Queue(queue));
+        self.change(request, || self.inner.delete_queue(queue))
             .await
     }
 
@@ -39,10 +34,9 @@ impl<L: Layer> QueueStore for Layered<dyn QueueStore, L> {
         ttl: Ttl,
     ) -> Result<SentMessage, StoreError> {
         self.layer
-            .call(
-                Request::new(Op::PutMessage, Target::Queue(queue)),
-                self.inner.put(queue, text, delay, ttl),
-            )
+            .call(Request::new(Op::PutMessage, Target::Queue(queue)), || {
+                self.inner.put(queue, text, delay, ttl)
+            })
             .await
     }
 
@@ -54,7 +48,7 @@ impl<L: Layer> QueueStore for Layered<dyn QueueStore, L> {
     ) -> Result<Vec<Message>, StoreError> {
         let found = AtomicUsize::new(0);
         let request = Request::new(Op::GetMessages, Target::Queue(queue)).finding(&found);
-        let messages = async {
+        let messages = || async {
             let messages = self.inner.get(queue, max, visibility).await?;
             found.store(messages.len(), Ordering::Relaxed);
             Ok(messages)
@@ -72,10 +66,9 @@ impl<L: Layer> QueueStore for Layered<dyn QueueStore, L> {
     ) -> Result<UpdatedMessage, StoreError> {
         let request = Request::new(Op::UpdateMessage, Target::Message(queue, id));
         self.layer
-            .call(
-                request,
-                self.inner.update(queue, id, pop_receipt, text, visibility),
-            )
+            .call(request, || {
+                self.inner.update(queue, id, pop_receipt, text, visibility)
+            })
             .await
     }
 
@@ -85,18 +78,20 @@ impl<L: Layer> QueueStore for Layered<dyn QueueStore, L> {
         id: &str,
         pop_receipt: &str,
     ) -> Result<(), StoreError> {
-        let request = Request::new(Op::DeleteMessage, Target::Message(queue, id));
-        self.layer
-            .call(request, self.inner.delete(queue, id, pop_receipt))
-            .await
+        let earlier = EarlierAttempts::default();
+        let request = Request::new(Op::DeleteMessage, Target::Message(queue, id)).after(&earlier);
+        let deleted = self
+            .layer
+            .call(request, || self.inner.delete(queue, id, pop_receipt))
+            .await;
+        earlier.deleted(deleted)
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         self.layer
-            .call(
-                Request::new(Op::PeekMessages, Target::Queue(queue)),
-                self.inner.peek(queue, max),
-            )
+            .call(Request::new(Op::PeekMessages, Target::Queue(queue)), || {
+                self.inner.peek(queue, max)
+            })
             .await
     }
 
@@ -104,7 +99,7 @@ impl<L: Layer> QueueStore for Layered<dyn QueueStore, L> {
         self.layer
             .call(
                 Request::new(Op::GetQueueMetadata, Target::Queue(queue)),
-                self.inner.approximate_count(queue),
+                || self.inner.approximate_count(queue),
             )
             .await
     }

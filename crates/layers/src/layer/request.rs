@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Op;
+use crate::retry::{EarlierAttempts, Unanswered};
 use evenkeel_model::{
     AccountName, BlobName, CollectionName, ContainerName, DocumentKey, EntityKey, Filter, Key,
     QueueName, TableName,
@@ -20,10 +21,14 @@ pub struct Request<'a> {
     /// Number of entities that the request names: the operations of an entity group transaction, 1 for other writes and
     /// point reads, 0 for queries and requests without an entity. (Throttling counts entities, billing counts requests.)
     pub entities: usize,
+    /// Whether the request may be repeated after an attempt without an answer.
+    pub(crate) if_unanswered: Unanswered,
     /// Number of rows of a query, or of messages received. It is set when the answer arrives.
     found: Option<&'a AtomicUsize>,
     /// The error of the request if none of its documents succeeded. It is set when the answer arrives.
     failed: Option<&'a OnceLock<StoreError>>,
+    /// Set for an operation whose last answer shows the outcome of an earlier attempt.
+    earlier: Option<&'a EarlierAttempts>,
 }
 
 /// Target of a request: a borrowed [`Resource`].
@@ -121,18 +126,24 @@ impl<'a> Request<'a> {
             op,
             target,
             entities: 0,
+            if_unanswered: Unanswered::of(op),
             found: None,
             failed: None,
+            earlier: None,
         }
     }
 
-    pub(super) const fn of_entities(op: Op, target: Target<'a>, entities: usize) -> Self {
+    pub(super) fn of_entities(op: Op, target: Target<'a>, entities: usize) -> Self {
         Self {
-            op,
-            target,
             entities,
-            found: None,
-            failed: None,
+            ..Self::new(op, target)
+        }
+    }
+
+    pub(super) fn if_unanswered(self, if_unanswered: Unanswered) -> Self {
+        Self {
+            if_unanswered,
+            ..self
         }
     }
 
@@ -147,6 +158,20 @@ impl<'a> Request<'a> {
         Self {
             failed: Some(failed),
             ..self
+        }
+    }
+
+    pub(super) fn after(self, earlier: &'a EarlierAttempts) -> Self {
+        Self {
+            earlier: Some(earlier),
+            ..self
+        }
+    }
+
+    /// Records that an attempt before the last one had no answer.
+    pub(crate) fn note_unanswered(&self) {
+        if let Some(earlier) = self.earlier {
+            earlier.note_unanswered();
         }
     }
 

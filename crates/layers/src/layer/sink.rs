@@ -32,7 +32,7 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
             writes.len(),
         )
         .failing(&failed);
-        let written = async {
+        let written = || async {
             let written = self.inner.write(collection, writes).await;
             if let Some(error) = written.as_ref().ok().and_then(error_of) {
                 failed.get_or_init(|| error.clone());
@@ -52,7 +52,7 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
         }
         let request = Request::of_entities(Op::GetDocument, Target::Document(collection, key), 1);
         self.layer
-            .call(request, self.inner.get(collection, key))
+            .call(request, || self.inner.get(collection, key))
             .await
     }
 
@@ -63,7 +63,7 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
         self.layer
             .call(
                 Request::new(Op::GetFields, Target::Collection(collection)),
-                self.inner.fields(collection),
+                || self.inner.fields(collection),
             )
             .await
     }
@@ -75,7 +75,7 @@ impl<L: Layer> Sink for Layered<dyn Sink, L> {
     ) -> Result<(), StoreError> {
         let request = Request::new(Op::DefineCollection, Target::Collection(collection));
         self.layer
-            .call(request, self.inner.define(collection, fields))
+            .call(request, || self.inner.define(collection, fields))
             .await
     }
 }

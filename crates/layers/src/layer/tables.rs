@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 
 use super::{Layer, Layered, Op, Request, Target};
+use crate::retry::{EarlierAttempts, Unanswered};
 use evenkeel_model::{ETag, EntityKey, Key, Row, TableName};
 use evenkeel_storage::{Page, Query, Service, StoreError, TableOperation, TablePage, TableStore};
 
@@ -19,7 +20,7 @@ impl<L: Layer> TableStore for Layered<dyn TableStore, L> {
     ) -> Result<Option<Row>, StoreError> {
         let request = Request::of_entities(Op::GetEntity, Target::Entity(table, key), 1);
         self.layer
-            .call(request, self.inner.get(table, key, select))
+            .call(request, || self.inner.get(table, key, select))
             .await
     }
 
@@ -28,11 +29,16 @@ impl<L: Layer> TableStore for Layered<dyn TableStore, L> {
         table: &TableName,
         operation: &TableOperation,
     ) -> Result<Option<ETag>, StoreError> {
+        let earlier = EarlierAttempts::default();
         let request =
-            Request::of_entities(Op::of(operation), Target::Entity(table, operation.key()), 1);
-        self.layer
-            .call(request, self.inner.apply(table, operation))
-            .await
+            Request::of_entities(Op::of(operation), Target::Entity(table, operation.key()), 1)
+                .if_unanswered(Unanswered::of_table_operation(operation))
+                .after(&earlier);
+        let applied = self
+            .layer
+            .call(request, || self.inner.apply(table, operation))
+            .await;
+        earlier.applied(applied)
     }
 
     async fn transact(
@@ -47,14 +53,14 @@ impl<L: Layer> TableStore for Layered<dyn TableStore, L> {
             operations.len(),
         );
         self.layer
-            .call(request, self.inner.transact(table, pk, operations))
+            .call(request, || self.inner.transact(table, pk, operations))
             .await
     }
 
     async fn query(&self, table: &TableName, query: &Query) -> Result<Page, StoreError> {
         let found = AtomicUsize::new(0);
         let request = Request::query(table, query.filter.as_ref()).finding(&found);
-        let page = async {
+        let page = || async {
             let page = self.inner.query(table, query).await?;
             found.store(page.rows.len(), Ordering::Relaxed);
             Ok(page)
@@ -63,27 +69,21 @@ impl<L: Layer> TableStore for Layered<dyn TableStore, L> {
     }
 
     async fn create_table(&self, table: &TableName) -> Result<bool, StoreError> {
-        self.layer
-            .call(
-                Request::new(Op::CreateTable, Target::Table(table)),
-                self.inner.create_table(table),
-            )
+        let request = Request::new(Op::CreateTable, Target::Table(table));
+        self.change(request, || self.inner.create_table(table))
             .await
     }
 
     async fn delete_table(&self, table: &TableName) -> Result<bool, StoreError> {
-        self.layer
-            .call(
-                Request::new(Op::DeleteTable, Target::Table(table)),
-                self.inner.delete_table(table),
-            )
+        let request = Request::new(Op::DeleteTable, Target::Table(table));
+        self.change(request, || self.inner.delete_table(table))
             .await
     }
 
     async fn list_tables(&self, continuation: Option<&str>) -> Result<TablePage, StoreError> {
         let request = Request::new(Op::ListTables, Target::Service(Service::Table));
         self.layer
-            .call(request, self.inner.list_tables(continuation))
+            .call(request, || self.inner.list_tables(continuation))
             .await
     }
 }

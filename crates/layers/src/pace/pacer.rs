@@ -116,10 +116,10 @@ impl Pace {
 }
 
 impl Layer for Pace {
-    async fn call<T: Send>(
+    async fn call<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
         request: Request<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
+        send: impl Fn() -> F + Send,
     ) -> Result<T, StoreError> {
         let booked = request.entities.max(1);
         // A request that is withheld does not use up the rate, and its wait does not make the rate grow.
@@ -150,7 +150,7 @@ impl Layer for Pace {
             PaceAdmission::Held(remaining) => return Err(self.held(&request, remaining)),
         };
         let sent = self.clock.monotonic();
-        let result = send.await;
+        let result = send().await;
         let error = request.error(&result);
         let verdict = match Evidence::of(error) {
             Evidence::Answered => Verdict::Answered,
@@ -190,10 +190,10 @@ impl PaceEntrance {
 }
 
 impl Layer for PaceEntrance {
-    async fn call<T: Send>(
+    async fn call<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
         request: Request<'_>,
-        send: impl Future<Output = Result<T, StoreError>> + Send,
+        send: impl Fn() -> F + Send,
     ) -> Result<T, StoreError> {
         let pace = self.0.as_ref();
         let (target, entities, job) = (&request.target, request.entities.max(1), job_trace::job());
@@ -204,7 +204,7 @@ impl Layer for PaceEntrance {
         {
             let wait = pace.with_rates(|(rates, _), now| rates.wait_behind(target, entities, now));
             pause(wait.unwrap_or_default()).await;
-            return send.await;
+            return send().await;
         }
         let scopes = Scopes::of(target);
         let is_table = request.op.service() == Service::Table;
@@ -239,7 +239,7 @@ impl Layer for PaceEntrance {
             }),
             Some(Ok(None)) | None => None,
         };
-        send.await
+        send().await
     }
 }
 

@@ -1,14 +1,14 @@
 //! The attempts of one request.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use backoff::backoff::Backoff;
-use futures::future::BoxFuture;
 
-use super::rules::{NextStep, Unanswered};
-use crate::layer::Op;
+use super::rules::NextStep;
+use crate::layer::{Layer, Op, Request};
 use evenkeel_model::settings::RetryPolicy;
 use evenkeel_storage::{ErrorClass, Rng, StoreError, Withheld};
 
@@ -16,8 +16,8 @@ use evenkeel_storage::{ErrorClass, Rng, StoreError, Withheld};
 /// each waiting one occupies a slot that jobs of other partitions need. With a longer hold, the jobs return to their queue.
 const MAX_HELD_WAIT: Duration = Duration::from_millis(500);
 
-pub struct Retry<S: ?Sized> {
-    pub(super) inner: Arc<S>,
+/// The layer that repeats requests.
+pub struct Retry {
     policy: Arc<ArcSwap<RetryPolicy>>,
     rng: Arc<dyn Rng>,
     counts: RetryCallback,
@@ -26,21 +26,10 @@ pub struct Retry<S: ?Sized> {
 /// Called for each retry with the operation and the class of the preceding error.
 pub type RetryCallback = fn(Op, ErrorClass);
 
-/// How a request ended, and whether an earlier attempt was unanswered.
-pub(super) struct RequestOutcome<T> {
-    pub(super) result: Result<T, StoreError>,
-    pub(super) unanswered: bool,
-}
-
-impl<S: ?Sized> Retry<S> {
-    pub fn new(inner: Arc<S>, policy: RetryPolicy, rng: Arc<dyn Rng>) -> Self {
-        Self::by(inner, Arc::new(ArcSwap::from_pointee(policy)), rng)
-    }
-
-    /// Uses a policy that may be changed at runtime.
-    pub fn by(inner: Arc<S>, policy: Arc<ArcSwap<RetryPolicy>>, rng: Arc<dyn Rng>) -> Self {
+impl Retry {
+    /// The policy may be changed at runtime.
+    pub fn new(policy: Arc<ArcSwap<RetryPolicy>>, rng: Arc<dyn Rng>) -> Self {
         Self {
-            inner,
             policy,
             rng,
             counts: |_, _| {},
@@ -51,35 +40,28 @@ impl<S: ?Sized> Retry<S> {
     pub fn counting(self, counts: RetryCallback) -> Self {
         Self { counts, ..self }
     }
+}
 
-    pub(super) async fn request<'a, T: Send + 'a>(
-        &'a self,
-        op: Op,
-        attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
-    ) -> RequestOutcome<T> {
-        self.attempts(op, Unanswered::of(op), attempt).await
-    }
-
+impl Layer for Retry {
     /// Repeats a request until it succeeds, must not be repeated, or has no attempts left.
-    pub(super) async fn attempts<'a, T: Send + 'a>(
-        &'a self,
-        op: Op,
-        rule: Unanswered,
-        mut attempt: impl FnMut() -> BoxFuture<'a, Result<T, StoreError>> + Send,
-    ) -> RequestOutcome<T> {
-        let course = AttemptHistory::default();
+    async fn call<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
+        &self,
+        request: Request<'_>,
+        send: impl Fn() -> F + Send,
+    ) -> Result<T, StoreError> {
+        let (op, rule) = (request.op, request.if_unanswered);
+        let course = &AttemptHistory::default();
         let policy = **self.policy.load();
         let waits = RetryWaits {
             policy,
             rng: self.rng.as_ref(),
-            course: &course,
+            course,
             made: 1,
             waited: 0,
             at_once: false,
         };
-        let try_once = || {
-            let attempt = attempt();
-            let course = &course;
+        let try_once = move || {
+            let attempt = send();
             async move {
                 attempt.await.map_err(|error| {
                     course.failed(&error);
@@ -97,21 +79,16 @@ impl<S: ?Sized> Retry<S> {
         };
         let result = backoff::future::retry_notify(waits, try_once, notify).await;
         let unanswered = course.unanswered_before_the_last(result.is_err());
-        let result = result.map_err(|mut error| {
+        if unanswered {
+            request.note_unanswered();
+        }
+        result.map_err(|mut error| {
             error.class = rule.ends_with(error.class, unanswered);
             if course.sent() && error.withheld != Some(Withheld::TableMissing) {
                 error.withheld = None;
             }
             error
-        });
-        RequestOutcome { result, unanswered }
-    }
-}
-
-impl RequestOutcome<bool> {
-    /// The result of a creation or a deletion. If it changed nothing after an unanswered attempt, that attempt did the work.
-    pub(super) fn done(self) -> Result<bool, StoreError> {
-        self.result.map(|done| done || self.unanswered)
+        })
     }
 }
 

@@ -34,39 +34,25 @@
 //! scope is held locally for more than half a second.
 
 mod attempts;
-mod blobs;
-mod queues;
+mod earlier;
 mod rules;
-mod sink;
-mod tables;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
+use crate::stack::layered;
 use evenkeel_model::settings::RetryPolicy;
-use evenkeel_storage::{Account, BlobStore, QueueStore, Rng, TableStore};
+use evenkeel_storage::{Account, Rng};
 
 pub use attempts::{Retry, RetryCallback};
+pub(crate) use earlier::EarlierAttempts;
+pub(crate) use rules::Unanswered;
 
 pub fn around(account: &Account, policy: RetryPolicy, rng: &Arc<dyn Rng>) -> Account {
-    Account {
-        tables: Arc::new(Retry::<dyn TableStore>::new(
-            account.tables.clone(),
-            policy,
-            rng.clone(),
-        )),
-        queues: Arc::new(Retry::<dyn QueueStore>::new(
-            account.queues.clone(),
-            policy,
-            rng.clone(),
-        )),
-        blobs: Arc::new(Retry::<dyn BlobStore>::new(
-            account.blobs.clone(),
-            policy,
-            rng.clone(),
-        )),
-        clocks: account.clocks.clone(),
-    }
+    let policy = Arc::new(ArcSwap::from_pointee(policy));
+    layered(account, &Arc::new(Retry::new(policy, rng.clone())))
 }

@@ -4,8 +4,9 @@ use crate::layer::Op;
 use evenkeel_model::ETag;
 use evenkeel_storage::{BlobCondition, ErrorClass, IfMatch, TableOperation};
 
+/// What follows an attempt without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unanswered {
+pub(crate) enum Unanswered {
     /// Repeat: the request changes nothing.
     RepeatRead,
     /// Repeat: this is harmless, or the next answer shows the outcome.
@@ -21,7 +22,7 @@ pub(super) enum NextStep {
 
 impl Unanswered {
     /// The rule of an operation that does not depend on a condition; see the table in the module documentation.
-    pub(super) const fn of(op: Op) -> Self {
+    pub(crate) const fn of(op: Op) -> Self {
         match op {
             Op::GetEntity
             | Op::QueryEntities
@@ -63,7 +64,7 @@ impl Unanswered {
         }
     }
 
-    pub(super) const fn of_table_operation(operation: &TableOperation) -> Self {
+    pub(crate) const fn of_table_operation(operation: &TableOperation) -> Self {
         match operation {
             TableOperation::Delete(_, IfMatch::Matches(_)) => Self::RepeatWrite,
             TableOperation::Delete(_, IfMatch::Any)
@@ -75,14 +76,14 @@ impl Unanswered {
         }
     }
 
-    pub(super) const fn of_upload(condition: &BlobCondition) -> Self {
+    pub(crate) const fn of_upload(condition: &BlobCondition) -> Self {
         match condition {
             BlobCondition::None => Self::RepeatWrite,
             BlobCondition::Absent | BlobCondition::Matches(_) => Self::Surface,
         }
     }
 
-    pub(super) const fn of_blob_deletion(if_match: Option<&ETag>) -> Self {
+    pub(crate) const fn of_blob_deletion(if_match: Option<&ETag>) -> Self {
         if if_match.is_some() {
             Self::RepeatWrite
         } else {

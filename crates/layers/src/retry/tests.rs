@@ -1,5 +1,6 @@
 //! Each class of failure for each operation, and the waits between attempts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +78,10 @@ enum Do {
     BlobProperties,
     DeleteBlobAnyway,
     DeleteBlobAtETag,
+    CreateAppend,
+    CreateAppendIfAbsent,
+    Append,
+    SetMetadata,
     CopyBlob,
     CopyBlobIfAbsent,
     GetBlobAt,
@@ -95,7 +100,7 @@ enum Expect {
 use Do::*;
 use Expect::{Ambiguous, Repeated};
 
-const EVERYTHING: [(Do, Expect); 37] = [
+const EVERYTHING: [(Do, Expect); 41] = [
     (GetEntity, Repeated),
     (Insert, Ambiguous),
     (InsertOrReplace, Ambiguous),
@@ -126,6 +131,10 @@ const EVERYTHING: [(Do, Expect); 37] = [
     (BlobProperties, Repeated),
     (DeleteBlobAnyway, Ambiguous),
     (DeleteBlobAtETag, Repeated),
+    (CreateAppend, Repeated),
+    (CreateAppendIfAbsent, Ambiguous),
+    (Append, Ambiguous),
+    (SetMetadata, Ambiguous),
     (CopyBlob, Repeated),
     (CopyBlobIfAbsent, Ambiguous),
     (GetBlobAt, Repeated),
@@ -234,6 +243,22 @@ fn perform(account: &Account, what: Do) -> BoxFuture<'_, Result<Option<bool>, St
             BlobProperties => blobs.properties(&container, &blob).await.map(|_| None),
             DeleteBlobAnyway => blobs.delete(&container, &blob, None).await.map(Some),
             DeleteBlobAtETag => blobs.delete(&container, &blob, Some(&etag)).await.map(Some),
+            CreateAppend => blobs
+                .create_append(&container, &blob, &upload(BlobCondition::None))
+                .await
+                .map(|_| None),
+            CreateAppendIfAbsent => blobs
+                .create_append(&container, &blob, &upload(BlobCondition::Absent))
+                .await
+                .map(|_| None),
+            Append => blobs
+                .append(&container, &blob, Bytes::new(), 0)
+                .await
+                .map(|_| None),
+            SetMetadata => blobs
+                .set_metadata(&container, &blob, &BTreeMap::new(), &etag)
+                .await
+                .map(|_| None),
             CopyBlob => blobs
                 .copy(
                     (&container, &blob),
