@@ -354,7 +354,7 @@ async fn items_of_a_retired_view_are_unknown_if_its_tables_cannot_be_walked() {
     let nothing = "no retired view has left items";
     for (account, is_there, exit, text) in [
         ("main", false, Exit::Done, nothing),
-        ("main", true, Exit::Failed, "without their [retention]"),
+        ("main", true, Exit::Failed, "this source has no [retention]"),
         (
             "elsewhere",
             true,

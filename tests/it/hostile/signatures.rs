@@ -225,7 +225,7 @@ async fn a_forged_footprint_with_true_versions_has_no_row_of_another_overwritten
 }
 
 #[tokio::test]
-async fn the_signature_of_another_primary_signatures_nothing() {
+async fn the_signature_of_another_primary_is_invalid() {
     let stage = Stage::new().await;
     let before = stage.picture();
     let mut bobs = stage.footprint_of(&staff("8")).await.unwrap().entity;

@@ -221,7 +221,7 @@ fn the_workers_do_it_and_the_dashboard_and_the_metrics_say_what_they_found() {
     );
     says(
         &api.get("/api/v1/status").body,
-        &["Drifted: the last audit of by_email left 5 items wrong"],
+        &["Drifted: the last audit of by_email did not repair 5 wrong items"],
     );
     says(&api.get("/views").body, &["5 items"]);
     api.place.run(&["backfill", "--submit"]).success();
