@@ -383,8 +383,8 @@ impl<'e> ArchiveDocument<'e> {
     }
 }
 
-/// Whether a document could not be read, because another archive uses the same location and the document belongs to an
-/// entity of that archive.
+/// Returns `true` if a document could not be read because it belongs to an entity of another archive, which uses the
+/// same location.
 pub(crate) fn is_anothers(failure: &Failure) -> bool {
     matches!(
         failure.cause.downcast_ref::<DocumentError>(),

@@ -73,7 +73,7 @@ trait ItemStore: Send + Sync {
 /// A location that holds exactly one item, so that each operation is one request.
 #[async_trait]
 trait WholeItem: Send + Sync {
-    /// Whether every request is conditional. A late insert may take effect in any case. Without conditions, a late
+    /// Whether every request is conditional. Even then, a late insert may take effect. Without conditions, a late
     /// update or drop may take effect, too.
     const CONDITIONAL: bool = true;
 
@@ -192,7 +192,7 @@ pub(crate) struct WriteContext<'p, 'e> {
 pub(crate) struct LookResults {
     pub(crate) observed: Vec<(ItemAddress, ObservedItem)>,
     pub(crate) property_values: Vec<(ItemAddress, BTreeMap<String, EdmValue>)>,
-    /// Members of lists with a wrong count or aggregate: the value in the row of the list does not match the list.
+    /// List members. In the row of their list, the count or an aggregate does not match the list.
     pub(crate) behind: Vec<ItemAddress>,
 }
 

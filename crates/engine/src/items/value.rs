@@ -284,8 +284,9 @@ impl RunValues {
         self.supplies = values;
     }
 
-    /// Waits for memory if this pass must copy large values itself. Contents that arrived with the job are already
-    /// counted with its message or staged entity, and copies that the service makes need no memory.
+    /// Waits for memory if this pass must copy large values itself. Contents that arrived with the job need no more
+    /// memory, because they are already counted with the job's message or the staged entity. Copies that the service
+    /// makes need no memory.
     pub(crate) async fn take_slot(&mut self, scope: &Scope<'_>) {
         let carried = |(address, supply): (&ItemAddress, &Supply)| match supply {
             Supply::Bytes { .. } => false,
@@ -440,7 +441,7 @@ pub(crate) fn origin(scope: &Scope<'_>) -> Option<ValueOrigin> {
     })
 }
 
-/// Rejects a pointer from a client that leads to a blob of another entity.
+/// Rejects a client's pointer if it leads to a blob of another entity.
 pub(crate) fn refuse_foreign(scope: &Scope<'_>, entity: Option<&Entity>) -> Result<(), Failure> {
     if scope.env.catalog.large_values_of(scope.source).is_none() {
         return Ok(());
@@ -511,8 +512,8 @@ pub(crate) fn own_files<'e>(
         .map_err(|error| permanent(step(), error))
 }
 
-/// The failure is transient: the entity of the missing value may just have been deleted, which the next delivery
-/// detects.
+/// The failure is transient, because the entity of the missing value may just have been deleted. The next delivery
+/// detects the deletion.
 fn missing_blob(address: &ItemAddress, pointer: &Pointer) -> Failure {
     let site = match &pointer.container {
         Some(container) => Site::Blob {

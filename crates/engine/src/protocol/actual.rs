@@ -59,9 +59,9 @@ impl<'s> Actual<'s> {
         })
     }
 
-    /// Whether a pass, with any catalog, has closed at the present state of the primary, and no change has been
-    /// announced or left unanswered since. That pass gave every row of its views a new ETag. A pass that has read an
-    /// older state can therefore not overwrite these rows, so they need no write now if they are correct.
+    /// Returns `true` if a pass, with any catalog, has closed at the present state of the primary, and since then no
+    /// change was announced and no write was left unanswered. The closed pass gave every row of its views a new ETag.
+    /// So a pass that has read an older state cannot overwrite these rows, and correct rows need no write now.
     pub(crate) fn closed_at_this_state(&self) -> bool {
         self.input.is_closed() && !self.changing && !self.input.disturbed
     }
@@ -88,8 +88,8 @@ impl<'s> Actual<'s> {
         closed && !self.has_differences && underived.is_empty()
     }
 
-    /// Whether the footprint lists exactly the wanted items. It may not, even if the views are the same as at the last
-    /// close. Time zone rules are compiled into the program, so another version may derive other keys.
+    /// Whether the footprint lists exactly the wanted items. Time zone rules are compiled into the program, so another
+    /// version of the program may derive other keys from the same views.
     fn lists_what_is_wanted(&self) -> bool {
         self.input
             .desired

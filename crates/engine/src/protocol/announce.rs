@@ -46,8 +46,8 @@ impl Pass<'_> {
 )]
 struct TooManyRanges(usize);
 
-/// Refuses a plan with new items if no pass could close its footprint. At the close, the new items get their ETags, and
-/// the footprint may then be too large for one entity. Too many marked ranges are a transient failure, because each
+/// Fails if the plan has new items and the footprint would be too large for one entity at the close. The close adds the
+/// ETags of the new items. Also fails if too many ranges are marked. That failure is transient, because each
 /// `propagate` job removes its mark.
 fn refuse_unclosable(scope: &Scope<'_>, seen: &Observation, plan: &Plan) -> Result<(), Failure> {
     let is_new = |write: &Write| !seen.footprint.items.contains_key(&write.address);

@@ -37,8 +37,8 @@ impl Pass<'_> {
                 .collect(),
             ..Outbox::default()
         };
-        // A recheck that an earlier round queued does not suffice, because the unanswered write of the footprint may
-        // have been sent later.
+        // A recheck that an earlier round queued may be older than the unanswered write of the footprint. Such a
+        // recheck does not suffice, so none is reused here.
         outbox.send(&self.scope, &mut RunRechecks::default()).await
     }
 

@@ -237,10 +237,10 @@ pub(crate) fn record_outcomes(
     }
 }
 
-/// Returns the outcome of the round if the primary must not be written; `None` if nothing blocks the write. Two things
-/// block it. Another holder has the key of an item that is written before or with the primary. Or the primary would
-/// point to a blob that this run neither uploads nor has looked at. If this run has looked at such a blob and found
-/// none, the function fails.
+/// Returns the outcome of the round if something blocks the write of the primary, otherwise `None`. An item that is
+/// written before the primary or together with it blocks the write if another item holds its key. A large value to
+/// which the primary would begin to point blocks the write if this run neither uploads the value nor has looked for it.
+/// If this run has looked for the value and found none, the function fails.
 pub(crate) fn blocked(
     scope: &Scope<'_>,
     seen: &Observation,

@@ -122,8 +122,8 @@ impl TakenKey {
                 Self::ByList { address, list }
             }
             ViewStatus::Known => Self::ByMovedList { address, list },
-            // A newer catalog may have this list. The failure may be permanent nevertheless, because this worker's
-            // catalog is then no longer the recorded one, and such a worker moves no job to the poison queue.
+            // A newer catalog may have this list. The failure is permanent nevertheless: if there is a newer catalog,
+            // this worker does not have the recorded catalog, and moves no job to the poison queue.
             ViewStatus::Newer => Self::ByUnknownList { address, list },
         }
     }
@@ -156,7 +156,7 @@ pub(crate) struct ConflictTracker {
     pub(crate) touched: BTreeSet<ItemAddress>,
     /// Items of other owners at keys that this run wants. The footprints of these owners did not list the items.
     pub(crate) unlisted: BTreeSet<ItemAddress>,
-    /// For each key and its holder, the number of passes that this run has begun over the holder to free the key.
+    /// Number of passes over a holder that this run has started to free a key, for each key and holder.
     attempts: BTreeMap<(ItemAddress, Primary), u8>,
     /// Whether the next round begins without a pause. It does if this round lost no race for its own primary: the round
     /// has closed, has found items to look at first, has begun passes over holders, or has only failed to add a
@@ -256,9 +256,9 @@ pub(crate) async fn resolve(
     })
 }
 
-/// Maximum number of passes that a run begins over the holder of a key to free the key. After the first pass, a late
-/// insert may bring the holder's row back, so there may be a second pass. After that, the holder keeps the key.
-/// Otherwise a holder that fails permanently would use up all rounds of the run.
+/// Maximum number of passes over one holder that a run starts to free one key. A late insert may bring the holder's row
+/// back after the first pass, so there may be a second pass. Then the holder keeps the key. Otherwise a holder that
+/// fails permanently would use up all rounds of the run.
 const fn max_attempts(scope: &Scope<'_>) -> u8 {
     if scope.nested { 1 } else { 2 }
 }

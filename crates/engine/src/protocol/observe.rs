@@ -19,7 +19,7 @@ use evenkeel_model::patterns::Ownership;
 use evenkeel_model::{ETag, EdmDateTime, EdmValue, ItemAddress, Row, TableName};
 use evenkeel_storage::wide::Rows;
 
-/// Maximum age of a walk's page with which a pass may begin: the time that one part of a walk takes.
+/// Maximum age of a page of a walk when a pass begins with it: the time that one part of a walk takes.
 const MAX_PAGE_AGE: Duration = PART;
 
 pub(crate) struct Observation {
@@ -30,7 +30,7 @@ pub(crate) struct Observation {
     pub(crate) observed: BTreeMap<ItemAddress, ObservedItem>,
     /// Values of the properties that this pass read on other entities.
     pub(crate) property_values: BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// Members of lists with a wrong count or measure: the value in the row of the list does not match the list.
+    /// List members. In the row of their list, the count or a measure does not match the list.
     pub(crate) behind: BTreeSet<ItemAddress>,
     pub(crate) primary: PrimaryRead,
     pub(crate) rows: Rows,
@@ -231,8 +231,8 @@ impl ReadTime {
 
     /// Whether a pass may still begin with the page. A pass must end within `job_timeout` after its first read, and
     /// here the read of the page is the first. While a run waits for other runs, its `job_timeout` stands still, but
-    /// the page gets older. The page is therefore not used after such a wait. The age is limited as well, because
-    /// commands have no timeout.
+    /// the page gets older. The page is therefore not used after such a wait. The age of the page is also limited,
+    /// because a command has no `job_timeout`.
     fn holds(self, env: &Env) -> bool {
         env.clock.monotonic().saturating_sub(self.monotonic) <= MAX_PAGE_AGE
             && waited() == self.waited

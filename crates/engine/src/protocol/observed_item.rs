@@ -47,8 +47,9 @@ impl ObservedItem {
     }
 }
 
-/// Whether the footprint has a pending takeover that can be removed. It can if no late request can complete the
-/// takeover any more. It also can if the former holder has lost the key, because the former holder then gets a sync.
+/// Whether a pending takeover can be removed from the footprint. One of two reasons is enough. The taint has ended, so
+/// no late request can complete the takeover. Or the former holder has lost the key; the close then queues a sync of
+/// the former holder.
 pub(crate) fn has_forgettable(
     footprint: &Footprint,
     observed: &BTreeMap<ItemAddress, ObservedItem>,

@@ -40,7 +40,7 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) observed: &'a BTreeMap<ItemAddress, ObservedItem>,
     /// Values of the properties that this run read on other entities.
     pub(crate) property_values: &'a BTreeMap<ItemAddress, BTreeMap<String, EdmValue>>,
-    /// Members of lists with a wrong count or measure: the value in the row of the list does not match the list.
+    /// List members. In the row of their list, the count or a measure does not match the list.
     pub(crate) behind: &'a BTreeSet<ItemAddress>,
     pub(crate) state: Presence,
     pub(crate) desired: &'a BTreeMap<ItemAddress, Item>,

@@ -17,9 +17,9 @@ use evenkeel_model::job::{BATCH_KEYS, ItemReads, Packer, Primary};
 use evenkeel_model::{ItemAddress, QueueName, body, limits};
 use evenkeel_storage::{QueueStore, Ttl};
 
-/// Maximum time between the queueing of a recheck and the write of the tombstone that the recheck removes. The
-/// tombstone may be written a round later, and the clock of another service gives the time of that write. Every recheck
-/// is due this much later than `recheck_after`, so that the tombstone is old enough by then.
+/// Maximum time from the queueing of a recheck to the write of the tombstone that the recheck removes. The tombstone
+/// may be written a round later, and its time comes from the clock of another service. The delay of every recheck is at
+/// least `recheck_after` plus this margin, so that the tombstone is old enough when the recheck becomes visible.
 pub(crate) const SERVED_MARGIN: Duration = Duration::from_secs(90);
 /// Time during which a queued recheck also serves later rounds of the same run.
 const RECHECK_REUSE: Duration = Duration::from_secs(30);
@@ -261,8 +261,8 @@ pub(crate) async fn queue_recheck(
     Ok(())
 }
 
-/// Queues a recheck without listed items, if the primary has views or range overlays. Without them, a late write of the
-/// primary leaves nothing out of step.
+/// Queues a recheck without listed items, if the primary has views or range overlays. Any other primary needs none,
+/// because a late write of the primary leaves nothing out of step.
 pub(crate) async fn queue_whole_recheck(
     scope: &Scope<'_>,
     taken_keys: Option<&str>,

@@ -145,14 +145,14 @@ impl Write {
     }
 
     /// Whether the write creates the item: it inserts the item, or replaces an item of another primary or of another
-    /// view. A pass that looked before the write did not find the item, so that pass does not drop the item.
+    /// view. A pass that looked before such a write did not find the item, and therefore does not drop it.
     pub(crate) const fn creates(&self) -> bool {
         self.over.is_none() || self.evicts.is_some() || self.replaces.is_some()
     }
 
-    /// Whether the write must be announced: it creates an item, writes a document of a sink, or sets properties on
-    /// another entity. The announcement marks such properties. Without the mark, a later pass would not write them
-    /// again if they seem unchanged.
+    /// Whether the write must be announced. It must if it creates an item, writes a document of a sink, or sets
+    /// properties on another entity. The announcement marks these properties, so that a later pass writes them again
+    /// even if they seem unchanged.
     pub(crate) fn is_announced(&self) -> bool {
         self.creates() || !self.address.site.is_conditional() || self.content.is_on_foreign_entity()
     }

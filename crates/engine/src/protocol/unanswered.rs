@@ -40,8 +40,8 @@ impl UnansweredWrites {
         self.unanswered = true;
     }
 
-    /// Records that a write of the primary got no answer. An insert may still arrive at any time, any other write until
-    /// the primary's ETag changes. This has two consequences:
+    /// Records that a write of the primary got no answer. An insert may still arrive at any time. Any other write may
+    /// still arrive until the primary's ETag changes. This has two consequences:
     ///
     /// - When the write arrives, there may be no run that derives the primary's items.
     /// - The write may arrive after a pass has looked at items and before the pass reads the primary. The pass then
@@ -59,7 +59,7 @@ impl UnansweredWrites {
         self.unlisted_rows = true;
     }
 
-    /// Records that rows may be left over which the primary's first row does not list. Later reads include such rows.
+    /// Records that rows may exist that the primary's first row does not list. Later reads include such rows.
     pub(crate) const fn rows_may_be_left(&mut self) {
         self.unlisted_rows = true;
     }
@@ -105,8 +105,7 @@ impl UnansweredWrites {
         self.unanswered || self.disturbed || self.has_foreign_announcement(seen)
     }
 
-    /// Whether the footprint has an open announcement of another pass, either of another worker or of a run that
-    /// crashed.
+    /// Whether the footprint has an open announcement of another run. That run is still at work, or it has crashed.
     fn has_foreign_announcement(&self, seen: &Observation) -> bool {
         let own = self.announced.is_some() && self.announced == seen.etag;
         seen.footprint.is_changing() && !own

@@ -255,7 +255,8 @@ impl SharedEntity<'_> {
     ) -> Result<RoundResult, Failure> {
         // `_grant` is held until the list is written.
         let (before, condition, _grant) = match blob.read().await? {
-            // The blob is not a list. Writes of parts are lost. Removals are done, because there is nothing to remove.
+            // The blob is not a list. Each write of a part gets the result `Lost`. Removals are done, because there is
+            // nothing to remove.
             BlobContent::Foreign(_) => (None, BlobCondition::Absent, None),
             BlobContent::List(StoredList { list, etag, grant }) => {
                 (Some(list), BlobCondition::Matches(etag), grant)

@@ -2,8 +2,8 @@
 //!
 //! There is one entity per primary, in the table `EvenkeelFootprints` of the source's account. Its `PartitionKey` is
 //! `<table>~<pk>`, so that one entity group transaction can write the footprints of many primaries of a partition. Each
-//! write has the ETag of the footprint as its condition, which orders concurrent passes. The footprints of a table by
-//! date are in a separate table, which is dropped together with the table by date.
+//! write has the ETag of the footprint as its condition, which orders concurrent passes. The footprints of a dated
+//! table are in a separate table, which is dropped together with the dated table.
 //!
 //! The key of a whole row or blob does not show to which primary the item belongs. With a forged entry in a footprint,
 //! a pass could take another primary's row for its own. A list with whole rows or blobs is therefore signed with the
@@ -33,7 +33,7 @@ use evenkeel_model::{
     Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, ViewName, limits,
 };
 
-/// The table of footprints in each account that has sources of views. The footprints of tables by date are in tables
+/// The table of footprints in each account that has sources of views. The footprints of dated tables are in tables
 /// whose names begin with this name.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
 const VERSION: u32 = 1;
@@ -78,9 +78,10 @@ pub struct Footprint {
     pub unproven: bool,
 }
 
-/// The version of the next writes of documents: the clock's time in milliseconds, or the last version plus one if that
-/// is greater, because a clock may be behind. Versions start from the clock's time so that they keep rising even if a
-/// footprint is lost. A last version more than a day ahead of the clock is ignored, because no clock has produced it.
+/// The version of the next writes of documents. It is the clock's time in milliseconds, so that versions keep rising
+/// even if a footprint is lost. It is at least the last version plus one, because the clock may be behind the clock
+/// that produced the last version. A last version more than a day ahead of the clock is ignored, because no clock has
+/// produced it.
 pub(crate) fn next_version(last: i64, now: Timestamp) -> i64 {
     let now = now.as_millisecond();
     if last > now.saturating_add(VERSIONS_AHEAD_MS) {
@@ -93,11 +94,11 @@ pub(crate) fn next_version(last: i64, now: Timestamp) -> i64 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub generation: u32,
-    /// The item's ETag at the last closed pass. A part has a token instead, and a document of a sink a hash of its
-    /// content. `None` if the item is only announced.
+    /// The item's ETag at the last closed pass. For a part, this is its token; for a document of a sink, the hash of
+    /// its content. `None` if the item is only announced.
     pub etag: Option<ETag>,
-    /// A pass has announced that it creates or drops the item, and has not recorded the outcome. For a document of a
-    /// sink, any announced write counts.
+    /// A pass has announced a write (see `Write::is_announced`) or a drop of the item, and has not recorded the
+    /// outcome.
     pub changing: bool,
 }
 
@@ -193,8 +194,8 @@ pub(crate) fn contenders_alone(mut entity: Entity) -> Option<Entity> {
     (!entity.properties.is_empty()).then_some(entity)
 }
 
-/// The key of the primary that owns this footprint. `None` if the primary is in another table. Also `None` if the
-/// footprint's `PartitionKey` may have a hash, and the footprint does not name the right owner.
+/// The key of the primary that owns this footprint. `None` if the primary is in another table. If the footprint's
+/// `PartitionKey` may have a hash, the result is also `None` unless the footprint names the right owner.
 pub fn owner(table: &TableName, footprint: &Entity) -> Option<EntityKey> {
     let (shown, may_be_hash) = shown_partition_key(table, &footprint.key)?;
     let pk = Key::new(if may_be_hash {
@@ -271,8 +272,8 @@ impl Footprint {
             })
             .sum();
         let units = list.chars().map(char::len_utf16).sum::<usize>();
-        // The larger of two sizes counts. The stored entity takes two bytes for each UTF-16 unit. The JSON of the
-        // request takes up to three bytes for each unit, and two for a quote.
+        // The stored entity takes two bytes for each UTF-16 unit. The JSON of the request takes up to three bytes for
+        // each unit, but two bytes for a quote or backslash. The larger of these two sizes counts.
         let escaped = list
             .bytes()
             .filter(|byte| matches!(byte, b'"' | b'\\'))
@@ -459,8 +460,8 @@ impl Footprint {
     }
 }
 
-/// The signature of a list. It never equals the signature of a cursor, because the signed text of a list begins with
-/// `footprint`, and that of a cursor with a bracket.
+/// The signature of a list. It never equals the signature of a cursor: the signed text of a list begins with
+/// `footprint`, and the signed text of a cursor begins with a bracket.
 fn signature(secret: &Secret, primary: &Primary, list: &str) -> [u8; 32] {
     let of =
         serde_json::json!([primary.table, primary.key.pk, primary.key.rk, VERSION]).to_string();

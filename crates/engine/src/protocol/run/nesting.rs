@@ -42,8 +42,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Whether a failure is a ring in which only the first entity may be out of step, because a pass over it was
-    /// already open.
+    /// Returns `true` if the failure is a [`Ring`] in which no pass after the first is over a holder. In such a ring,
+    /// only the first entity may be out of step: the pass over it was already open when the last entity changed it.
     pub(crate) fn leaves_nothing_undone(failure: &Failure) -> bool {
         failure
             .cause
@@ -82,8 +82,8 @@ impl Nesting {
             && self.0.iter().take(below).all(|(open, _)| open != holder)
     }
 
-    /// The ring that a pass over this primary would close: the passes from the top of the stack down to the open pass
-    /// over the same primary. `None` if there is no such pass.
+    /// The ring that a new pass over this primary would complete. It begins with the open pass over the same primary,
+    /// goes up to the top of the stack, and ends with this primary again. `None` if no pass over this primary is open.
     fn ring(&self, primary: &Primary, role: Role) -> Option<Ring> {
         let first = self.0.iter().rposition(|(open, _)| open == primary)?;
         let path = || self.0.iter().skip(first);
@@ -174,19 +174,19 @@ mod tests {
                 ("b", Follows),
                 Some(("b c b", true)),
             ),
-            // The ring passes through a holder.
+            // A pass in the middle of the ring is over a holder.
             (
                 &[("a", Follows), ("h", Frees), ("c", Follows)],
                 ("a", Follows),
                 Some(("a h c a", false)),
             ),
-            // A pass over a holder would close the ring.
+            // The new pass is over a holder.
             (
                 &[("a", Follows), ("b", Follows)],
                 ("a", Frees),
                 Some(("a b a", false)),
             ),
-            // The ring begins at the holder's pass, but does not pass through it.
+            // The holder is the first entity of the ring, so no later pass of the ring is over a holder.
             (
                 &[("a", Follows), ("h", Frees), ("c", Follows)],
                 ("h", Follows),

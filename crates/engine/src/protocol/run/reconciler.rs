@@ -274,7 +274,7 @@ impl<'e> Reconciler<'e> {
                 }
                 Ok(Step::Ended(end)) if above.is_empty() => return Ok(end),
                 Ok(Step::Ended(RoundOutcome::Ended(Commit::Closed))) => Ok(()),
-                // The nested pass begins another round at `Fresh`, the default that `take` has left as its stage.
+                // `take` has left the default stage, `Fresh`, so the nested pass begins another round.
                 Ok(Step::Ended(RoundOutcome::Ended(_) | RoundOutcome::Obstructed)) => continue,
                 Ok(Step::Ended(RoundOutcome::Refused(failure))) | Err(failure) => Err(failure),
             };

@@ -139,8 +139,8 @@ impl Children {
         let Err(failure) = ended else { return Ok(()) };
         match (self.role, Ring::leaves_nothing_undone(&failure)) {
             _ if failure.class != FailureClass::Permanent => return Err(failure),
-            // The ring has changed its first entity. No other job would sync the followers of that entity, so this pass
-            // must fail.
+            // A pass of the ring has changed the first entity of the ring. No other job would sync the followers of
+            // that entity, so this pass must fail.
             (Role::Frees, true) => return Err(failure),
             // The holder's own job reports this failure.
             (Role::Frees, false) => {}
