@@ -127,7 +127,8 @@ impl BatchMessage {
 }
 
 /// Returns the steps that send the batches of a seed. Their step groups are numbered from `step_groups` + 1. `entity`
-/// returns the content of an employee at a version. Its flag is false if only batches have jobs for this employee.
+/// returns the content of an employee at a version. The last argument of `entity` is false if only batches have jobs
+/// for this employee.
 pub(super) fn steps(
     seed: u64,
     fault_plan: &FaultPlan,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Half of the first pause, including jitter. Each further answer "busy" doubles the pause.
+/// Half of the maximum first pause. Jitter is included. Each further answer "busy" doubles the pause.
 const SHORTEST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(20);
 /// If the queue has not answered "busy" for this long, the next pause is again the shortest.

@@ -154,7 +154,8 @@ pub(super) struct EmployeePut {
     pub(super) entity: Value,
     pub(super) mode: &'static str,
     pub(super) condition: Option<ConditionKind>,
-    /// The blobs to stage, with the property that each replaces. `None` means that the blob contains the entity itself.
+    /// The blobs to stage: the property whose value the blob contains, the name of the blob, and its content. If the
+    /// property is `None`, the blob contains the entity itself.
     pub(super) staged: Vec<(Option<&'static str>, BlobName, String)>,
 }
 

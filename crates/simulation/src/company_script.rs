@@ -84,7 +84,7 @@ pub(super) fn steps(seed: u64, fault_plan: &FaultPlan, crowd: bool) -> Vec<Clien
         } else {
             ""
         };
-        // Only employees in `keys` may be managers, because `departments` sends syncs for no others.
+        // `departments` sends syncs only for employees in `keys`, so other employees must not be managers.
         let manager = known && draw.happens(0.4);
         Properties {
             version,

@@ -46,7 +46,8 @@ const SPELLS: [FaultKind; 10] = [
 ];
 /// Time from a cut to the end of clients and faults, in seconds.
 const ENDS: Range<f64> = 0.5..120.0;
-/// A cut may move later steps of the client to an earlier time. Time from the cut to that earlier time, in seconds.
+/// A cut may move a later step group of the client to an earlier time. Time from the cut to the new start of this
+/// group, in seconds.
 const SOON: Range<f64> = 0.001..60.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

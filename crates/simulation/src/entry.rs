@@ -39,9 +39,9 @@ pub(super) struct LedgerEntry {
 pub(super) struct DeliveryRecord {
     pub(super) tick: u64,
     pub(super) caller: u32,
-    /// Number of attempts so far, including this one. An attempt is a run that began and whose end is not recorded.
+    /// Number of attempts so far: the earlier runs that began without a recorded end, plus this delivery.
     pub(super) attempts: u64,
-    /// Maximum number of attempts. A batch has more attempts than a single job. They are needed to find the job that
+    /// Maximum number of attempts. It is higher for a batch, because more attempts are needed to find the job that
     /// crashes the process.
     pub(super) most: u64,
     /// Whether this job of a batch runs in this delivery. After a run that never ended, only the first jobs of the
@@ -53,7 +53,8 @@ pub(super) struct DeliveryRecord {
     pub(super) released: bool,
     /// Whether an observed event explains why this delivery counts as an attempt.
     pub(super) explained: bool,
-    /// Whether a fault other than a panic affected the run. If so, the message may not record the run as an attempt.
+    /// Whether a fault other than a panic affected the run. If so, the run is perhaps not recorded as an attempt in the
+    /// message.
     pub(super) disturbed: bool,
 }
 
@@ -129,9 +130,9 @@ impl LedgerEntry {
         matches!(self.ttl, Ttl::After(_))
     }
 
-    /// Returns the delivery with this number, counted from 1. If the number is too high, returns the last delivery.
-    /// Several sync messages may share a run. The number of a shared run is the highest of their delivery numbers, and
-    /// may be too high for this message.
+    /// Returns the delivery with this number, counted from 1, or the last delivery if the number is too high. The
+    /// number can be too high if several sync messages share a run: it is then the highest delivery number of all these
+    /// messages.
     pub(super) fn delivery(&mut self, number: u32) -> Option<&mut DeliveryRecord> {
         let last = self.deliveries.len().checked_sub(1)?;
         self.deliveries
@@ -167,7 +168,7 @@ impl LedgerEntry {
         )
     }
 
-    /// Number of deliveries whose runs may not have been recorded as attempts.
+    /// Number of deliveries whose runs are perhaps not recorded as attempts.
     pub(super) fn disturbed(&self) -> u32 {
         let ran = |delivery: &DeliveryRecord| delivery.began || self.shares_runs();
         u32::try_from(

@@ -7,7 +7,7 @@ use super::listed::listed;
 use evenkeel_model::job::{JobRequest, SyncJob};
 use evenkeel_model::{EntityKey, Job, job};
 
-/// The tables for whose primaries a worker may queue a sync.
+/// A worker may queue syncs only for primaries in these tables.
 const SYNCED: [&str; 4] = ["Employees", "FormerEmployees", "Teams", "Managers"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -45,7 +45,7 @@ pub enum FaultKind {
     /// For a while, the store permanently refuses every write of one row, alone or in a transaction with other rows.
     RefusedRow,
     TargetGone,
-    /// No worker runs for several hours, which is longer than a failing job is retried.
+    /// No worker runs for several hours. A failing job is retried for a shorter time.
     Backlog,
     QueuesAhead,
     Away,

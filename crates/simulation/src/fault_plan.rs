@@ -23,7 +23,8 @@ const BURST_SECONDS: f64 = 10.0 * 60.0;
 const AWAY: Range<f64> = 900.0..3.0 * 3_600.0;
 const AWAY_SHARE: f64 = 0.25;
 
-/// Combined with the seed for the faults of the second account, so that they differ from the faults of the first.
+/// The seed is combined with this number for the faults of the second account, so that the two accounts have different
+/// faults.
 const ABROAD: u64 = 0x00ab_20ad << 32;
 
 #[derive(Debug, Clone)]
@@ -389,8 +390,8 @@ fn rates(draw: &Draw<'_>) -> [f64; FaultKind::ALL.len()] {
     rates
 }
 
-/// In one of six seeds, 3 to 30 % of all writes arrive late. So many are needed, because a late write does harm only if
-/// little else was written after it was sent.
+/// In one of six seeds, 3 to 30 % of all writes arrive late. The rate is so high because most late writes do no harm. A
+/// late write does harm only if little else is written between its sending and its arrival.
 fn delay(rates: &mut [f64; FaultKind::ALL.len()], draw: &Draw<'_>) {
     if draw.below(6) == 0 {
         rates[FaultKind::LateArrival as usize] = draw.magnitude(0.03, 0.3);

@@ -389,8 +389,8 @@ impl WorkerFleet {
             CatalogOwner::default(),
         );
         loop {
-            // If a pass fails, the next pass tries again. Half of the passes ignore the schedule, as an operator may.
-            // So jobs that drop the same table run at the same time more often.
+            // If one turn of the maintenance fails, the next turn tries again. Half of the turns ignore the schedule,
+            // as an operator may. So jobs that drop the same table run at the same time more often.
             let time = if rng.unit() < 0.5 {
                 TurnTime::Due
             } else {
@@ -419,7 +419,7 @@ impl WorkerFleet {
         );
         if let Err(error) = keeper.tend(TurnTime::Now).await {
             self.shared_state.violated(format!(
-                "maintaining the tables by date failed although no fault is active: {error}"
+                "maintaining the dated tables failed although no fault is active: {error}"
             ));
         }
     }
@@ -525,7 +525,7 @@ impl Execute for WatchedEngine {
                 .shared_state
                 .always_panics(message, || self.rng.unit() < always)
         {
-            self.panic("like each run of its message", message);
+            self.panic("as every run of this message does", message);
         }
         let panics =
             panics > 0.0 && self.rng.unit() < panics && self.shared_state.inject(FaultKind::Panic);

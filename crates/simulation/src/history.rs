@@ -98,7 +98,7 @@ impl KnownPrimary {
     }
 
     /// Returns when a client last merged a property into the content that a job wrote. The new write, `event`, may be
-    /// such a merge. `by` is the message that the job stamp of the written row names.
+    /// such a merge. `by` is the message in the job stamp of the written row.
     fn merged_at(&self, event: &Event<'_>, by: Option<&str>) -> Option<Timestamp> {
         let (_, content) = event.row.as_ref()?;
         if !self.present || by.is_none() || self.by.as_deref() != by {
@@ -531,8 +531,9 @@ impl History {
     }
 }
 
-/// Whether three reads can all miss an entity between two ticks. The reads are of one place, of another place, and of
-/// the first place again. `at` returns for each of the two places whether the entity exists there.
+/// Whether three reads can all miss an entity between two ticks. The first and the third read are of one place, and the
+/// second read is of another place. For a tick, `at` returns whether the entity exists in the one place, and whether it
+/// exists in the other place.
 fn may_be_missed(after: u64, until: u64, at: impl Fn(u64) -> [bool; 2]) -> bool {
     let mut missed = 0;
     for tick in after + 1..=until {
@@ -566,7 +567,7 @@ pub(super) fn is_continuation(rk: &Key) -> bool {
         .is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
-/// The unique keys that an employee wants: the e-mail address, and to be the manager of the department.
+/// The unique keys that an employee wants: one for the e-mail address, and one for the manager of the department.
 fn wanted(key: &EntityKey, properties: &Properties) -> impl Iterator<Item = (String, String)> {
     let email = match properties.get("Email") {
         Some(EdmValue::String(email)) if !email.is_empty() => Some(email.to_lowercase()),

@@ -25,8 +25,8 @@ pub enum ItemPlace {
     Document(String, String),
 }
 
-/// An item: first the row, blob, file or document that contains it, then its part of this content, as JSON. The part is
-/// empty if the item is the whole content.
+/// An item. First, the row, blob, file or document that contains the item. Second, the part of this content that is the
+/// item, as JSON. The part is empty if the item is the whole content.
 pub(super) type Item = (ItemPlace, String);
 
 type ListedItem = (
@@ -57,7 +57,8 @@ impl fmt::Display for ItemPlace {
 pub(super) struct HeldItem {
     pub(super) item: Item,
     pub(super) owner: Address,
-    /// The properties of the item. A member of a list has none here, because the part in `item` contains its values.
+    /// The properties of the item. They are empty for a member of a list, because the JSON in `item` contains the
+    /// values of the member.
     pub(super) says: Properties,
 }
 

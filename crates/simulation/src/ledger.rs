@@ -306,8 +306,8 @@ impl Ledger {
             return Ok(());
         };
         entry.running.push(ActiveRun { caller, delivery });
-        // A run that panicked has used up an attempt. If another fault affected the same delivery, the message may not
-        // record the attempt. So each such delivery allows one more run.
+        // A run that panicked has used up an attempt. If another fault affected the same delivery, the message perhaps
+        // does not record the attempt. So one more run is allowed for each delivery that another fault affected.
         let most = entry
             .deliveries
             .last()
@@ -318,7 +318,7 @@ impl Ledger {
                 entry.panics
             ));
         }
-        // The run of an earlier delivery of a sync may still wait in the same worker. A redelivery may share this run.
+        // A redelivery of a sync may share the run of an earlier delivery, if that run still waits in the same worker.
         // It is then enough that the earlier delivery has a turn.
         let shared = entry.shares_runs()
             && entry
@@ -426,7 +426,7 @@ impl Ledger {
         }
     }
 
-    /// Records that a fault was injected on a worker. Its runs may not have been recorded as attempts.
+    /// Records that a fault was injected on a worker. The worker's runs are perhaps not recorded as attempts.
     pub(super) fn disturb(&mut self, caller: u32) {
         self.messages
             .values_mut()
@@ -434,7 +434,7 @@ impl Ledger {
             .for_each(|entry| entry.disturb(|delivery| delivery.caller == caller));
     }
 
-    /// Records that a fault was injected on a message. Its runs may not have been recorded as attempts.
+    /// Records that a fault was injected on a message. Runs of this message are perhaps not recorded as attempts.
     pub(super) fn disturb_message(&mut self, id: &str) {
         for (_, entry) in self
             .messages
@@ -536,8 +536,8 @@ impl Ledger {
             .len()
     }
 
-    /// Returns the primaries of expired jobs. The flag is true if one of the jobs was a full sync. The client has to
-    /// send such jobs again.
+    /// Returns the primaries of expired jobs. The flag is true if one of the primary's expired jobs was a full sync.
+    /// Expired jobs must be sent again.
     pub(super) fn expired(&self) -> BTreeMap<(&'static str, EntityKey), bool> {
         let expired = self
             .messages
@@ -687,8 +687,8 @@ impl Ledger {
                 conditional || self.took_what_was_staged(staged, history)
             }
             ("delete", Outcome::Done(_)) => history.absent_since("Employees", key, since),
-            // The employee may remain if it was written recently. The message may be a duplicate of a message whose job
-            // is done.
+            // An employee that was written after the job was enqueued may remain. If the message is a duplicate, the
+            // job of the other message may already have deleted the earlier employee.
             ("delete", Outcome::Skipped { .. }) => {
                 conditional
                     || entry.deliveries.len() > 1

@@ -144,7 +144,7 @@ impl MessageContent {
 
     /// Returns how many more attempts a batch has than a single job, and whether this job runs in this attempt. The
     /// first attempt runs all jobs of the batch, or as many as the `Note` allows. If an attempt never ends, the next
-    /// attempt runs only the first half of its jobs.
+    /// attempt runs only the first half of that attempt's jobs.
     pub(super) fn turn(&self, keys: &ListedKeys, attempt: u64) -> (u64, bool) {
         let Some(listed) = &self.listed else {
             return (0, true);

@@ -45,8 +45,8 @@ pub(super) async fn handle_poison(
             ids: BTreeSet::from([entry.message.message_id.clone()]),
             ..PoisonFilter::default()
         };
-        // Only a single job is discarded, because a recheck follows it. No recheck follows an exhausted recheck or
-        // batch.
+        // A recheck follows a job that was given up, so the job can be discarded. No recheck follows an exhausted
+        // recheck or batch, so these are not discarded.
         let is_job = matches!(expectation, Some(Expectation::Job(_)));
         let handled =
             if scenario == Some(Scenario::Discarded) && is_job && was_given_up(&entry.message) {

@@ -9,9 +9,9 @@ use super::ledger::{Expectation, Ledger};
 use evenkeel_account::{Execution, ObservedChange};
 use evenkeel_storage::Service;
 
-/// Another worker may start the job of a deleted message, because it has not noticed the deletion. Maximum time from
-/// the deletion to this start: the age of the last confirmation of the pop receipt, an answer in flight, and the wait
-/// in the worker's queue.
+/// A worker that has not noticed the deletion of a message may still start the message's job. Maximum time from the
+/// deletion to this start. It covers the age of the last confirmation of the pop receipt, an answer in flight, and the
+/// wait in the worker's queue.
 const UNNOTICED: Duration = Duration::from_secs(3);
 /// Maximum time by which a fault delays an answer.
 const LONGEST_DELAY: Duration = Duration::from_mins(2);

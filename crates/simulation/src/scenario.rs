@@ -9,8 +9,8 @@ use super::fault::FaultKind;
 use super::fault_plan::{Burst, Draw, FaultPlan, FaultScope, JOBS, rng, seconds, tried};
 use evenkeel_model::{Entity, EntityKey};
 
-/// Numbers of the random sequences: 60 chooses the story, 61 is for its script, and 63 decides whether the story comes
-/// from `LATER`. The times in the script use number 62, which is not in this list.
+/// Numbers of three random sequences. 60 is for the choice of the story, 61 is for the script of the story, and 63 is
+/// for the decision whether the story comes from `LATER`. `PARTS[1] + 1` is for the times in the script.
 const PARTS: [u64; 3] = [60, 61, 63];
 const SHARE: f64 = 0.25;
 /// Share of the stories that are chosen from `LATER`.
@@ -56,8 +56,8 @@ impl Scenario {
         Self::AsLateAsMayBe,
         Self::ChangedMeanwhile,
     ];
-    /// Stories that are chosen with random numbers of their own. So most seeds have the same story as they would have
-    /// without this list. The story with the rarest failures is in both lists.
+    /// Stories that are chosen with separate random numbers. So most seeds have the same story as they would have
+    /// without this list. The story with the rarest failures is in `ALL`, too.
     const LATER: [Self; 3] = [Self::Discarded, Self::ProbesHang, Self::AsLateAsMayBe];
 
     /// Whether clients may merge notes in this story. In the other stories they may not, because a sync follows each

@@ -479,8 +479,8 @@ impl RunRecords {
         ));
     }
 
-    /// Queues the employees that an operation has deleted, so that the client recreates them. Only operations whose
-    /// answer is lost count. Returns whether any employee is queued.
+    /// If the answer of the operation is lost, queues the employees that the operation has deleted. The client then
+    /// recreates these employees. Returns whether any employee is queued.
     fn queue_recreation(&mut self, execution: &Execution<'_>) -> bool {
         if !self.recreate_if_deleted.remove(&execution.operation.number) {
             return false;

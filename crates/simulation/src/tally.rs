@@ -164,7 +164,7 @@ impl Tally {
         }
     }
 
-    /// Returns the time after the storm within which this share of the runs had drained its backlog.
+    /// Returns the time within which this share of the runs drained the backlog after the storm.
     pub fn drained_after(&self, share: f64) -> Duration {
         self.quantile(share, |each| each.drained_after)
     }

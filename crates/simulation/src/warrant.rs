@@ -1,26 +1,26 @@
 //! The rules for writes of a primary, checked at each operation:
 //!
-//! * A worker acts only for a job that runs, or that ran when the request was sent.
+//! * A worker changes or deletes a primary only for a job that runs, or that ran when the request was sent.
 //! * A put writes only if its condition holds. The result must equal the content that a second implementation computes.
-//! * An archive, a move and a restore write content that their source had at some time since the first delivery of the job. A restore and a
-//!   move never overwrite what another writer has created.
+//! * An archive, a move or a restore writes content that the source had at some time since the first delivery of the job. A restore or a
+//!   move never overwrites what another writer has created.
 //! * Other writes of a worker leave the content unchanged.
-//! * A delete job may delete a primary. A redelivery does not delete what was created after the job was enqueued.
-//! * An archive job may delete a primary if exactly its content is in the archive. A move may delete a primary if the job has written
-//!   exactly its content to the new key.
-//! * A restore may delete an archived row if it has written exactly the row's content to the source since the row was written. The archive
-//!   job that wrote the row may delete it, too, unless an original was deleted because of the row.
-//! * A client may merge a property into the content that a job wrote. This counts as a later write. The job does not overwrite the merged
-//!   content, and a delete job that was enqueued before the merge does not delete it.
-//! * After an archive or a move, the new row may be the only copy of its content. A job that has already deleted its source does not
-//!   overwrite such a row.
+//! * A delete job may delete a primary. A redelivery of the job does not delete what was created after the job was enqueued.
+//! * An archive job may delete a primary if the archive contains exactly the same content. A move may delete a primary if the job has
+//!   written exactly the same content to the new key.
+//! * A restore may delete an archived row if the job has written exactly the same content to the source after the row was written.
+//! * The archive job that wrote an archived row may delete this row again, unless an original was deleted because the row existed.
+//! * A client may merge a property into content that a job wrote. The merge counts as a later write: the job does not overwrite the merged
+//!   content. A delete job that was enqueued before the merge does not delete the merged content.
+//! * The row that an archive or a move has written may be the only copy of the content. A job that has already deleted its own source does
+//!   not overwrite such a row.
 //! * An archived row is not overwritten by a job that was enqueued in an earlier second than the job that wrote the row.
-//! * A primary is created only for a running job that asks for it. So a deleted primary stays deleted.
+//! * A primary is created only if a running job asks for it. So a deleted primary stays deleted.
 //!
-//! One limit is known. An insert may arrive after its worker has given up, and restore what was deleted in between. No condition of an
-//! insert prevents this. It may be the insert of a primary by a `put`, `restore` or `move`, or of an archived row by an `archive`. Such a
-//! resurrection is counted. It is not a violation if the run that sent the insert was allowed to write. The derived data must be correct
-//! all the same.
+//! One limit is known. An insert may arrive after its worker has given up. If the same row was deleted in between, the insert restores it.
+//! No condition of an insert prevents this. The row can be a primary, inserted by a `put`, `restore` or `move`, or an archived row, inserted
+//! by an `archive`. Such a resurrection is counted. It is not a violation if the run that sent the insert was allowed to write. Derived data
+//! must still be correct.
 
 use super::content::{Content, difference};
 use super::expectation::{EntityJob, JobCondition};

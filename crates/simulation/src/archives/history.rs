@@ -32,8 +32,8 @@ use evenkeel_engine::Outcome;
 use evenkeel_model::{EntityKey, Row};
 use evenkeel_storage::FilePlace;
 
-/// A job may regard a document as newer than its message, although the document is older by up to this time. A worker
-/// dates the document by its own clock, which may be 15 minutes ahead, and the job tolerates 15 minutes more.
+/// Maximum time by which a document may be older than a job's message if the job regards the document as newer. The
+/// clock of the worker that dated the document may be 15 minutes ahead. The job tolerates another 15 minutes.
 const WORKERS_APART: SignedDuration = SignedDuration::from_mins(30);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -82,8 +82,8 @@ pub(crate) struct ArchiveHistory {
     pub(super) files: BTreeMap<FilePlace, Bytes>,
     pub(super) dated: DatedHistory,
     written_for: BTreeSet<String>,
-    /// For each message that the job stamp of a document or log line has named: the archived entity, and the tick at
-    /// which this was first observed.
+    /// By message: the archived entity, and the tick at which a document or log line of this entity was first observed
+    /// with the message in its job stamp.
     archived_for: BTreeMap<String, (Address, u64)>,
     /// Contents that were moved to a new key, with the old key.
     moved: BTreeSet<(EntityKey, Content)>,
@@ -398,7 +398,7 @@ impl ArchiveHistory {
         }
     }
 
-    /// Whether the content is the expected result of a client's put on `before`. The version in the content tells which
+    /// Whether `content` is the expected result of a client's put on `before`. The version in `content` identifies the
     /// put.
     fn is_said(&self, content: &Content, before: Option<&Content>) -> bool {
         let Some(sent) = number(content).and_then(|version| self.sent_contents.get(&version))
@@ -700,9 +700,9 @@ impl KnownEntity {
 pub(crate) struct LaterEvents {
     pub(crate) delivery: bool,
     pub(crate) archive: bool,
-    /// The earliest time of a write that the job may regard as later than its message.
+    /// The job may regard writes since this time as later than the job's message.
     pub(crate) enqueued: Timestamp,
-    /// The earliest time of a copy that the job may regard as later than its message.
+    /// The job may regard copies since this time as later than the job's message.
     pub(crate) copied: Timestamp,
     /// Whether a later job removes the entity, or writes an entity to its destination.
     pub(crate) moving: bool,

@@ -22,7 +22,7 @@ const VALUES: [&str; 4] = [
     "the first of the long values",
     "the second of the long values",
 ];
-/// Values of `At`, the own time of an event. The first two are in the hour in which the run begins.
+/// Values of `At`, the property with the time of an event. The first two are in the hour in which the run begins.
 const HOURS: [&str; 3] = [
     "2026-11-18T11:10:00Z",
     "2026-11-18T11:50:00Z",
@@ -73,7 +73,7 @@ fn constant(text: &str) -> evenkeel_model::Key {
     evenkeel_model::Key::new(text).expect("a key")
 }
 
-/// The initial entities. They are in the tables by date whose retention time passes during the run.
+/// The initial entities. They are in the dated tables whose retention time passes during the run.
 pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
     let attempts = OVER.into_iter().flat_map(|table| {
         USERS

@@ -48,7 +48,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 struct Args {
     /// The world: company (rows), patterns (blobs, wide entities, ranges, moves, audits), archives (logs, documents,
-    /// files, tables by date, a search index) or releases (successive catalogs, several accounts).
+    /// files, dated tables, a search index) or releases (successive catalogs, several accounts).
     #[arg(long, default_value_t)]
     world: World,
     /// Number of seeds.
@@ -581,7 +581,7 @@ fn print_summary(all: &Tally, took: Duration, threads: usize) {
     );
     println!("the median seed: {jobs} jobs, {operations} operations, {faults} faults");
     println!(
-        "the backlog was drained {:.1?} after the last fault in half of the seeds, {:.1?} in 99%",
+        "the backlog drained within {:.1?} of the last fault in half of the seeds, within {:.1?} in 99%",
         all.drained_after(0.5),
         all.drained_after(0.99)
     );

@@ -29,7 +29,7 @@ pub struct SearchReport {
     pub complete: bool,
     /// Number of complete interleavings, if the search is complete.
     pub interleavings: f64,
-    /// Number of steps that were discarded because the number of lost races was used up.
+    /// Number of steps that were discarded because no more lost races were allowed.
     pub cut: u64,
     pub ends: u64,
     /// Number of states of runs that were found by executing the real code.
@@ -249,8 +249,8 @@ impl Search {
         moves
     }
 
-    /// Applies a step to a state. Returns `None` if the number of lost races is used up. An error describes a
-    /// violation.
+    /// Applies a step to a state. Returns `None` if the step loses a race and no more lost races are allowed. An error
+    /// describes a violation.
     fn make(&mut self, before: &SearchState, step: Move) -> Result<Option<SearchState>, String> {
         let mut state = *before;
         match step {

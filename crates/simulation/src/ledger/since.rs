@@ -21,7 +21,7 @@ const APART_WITHIN: SignedDuration = SignedDuration::from_secs(62);
 pub(crate) struct LastWrite<'k> {
     pub(crate) etag: Option<&'k str>,
     pub(crate) at: Timestamp,
-    /// The message that the job stamp of the content names.
+    /// The message in the job stamp of the content.
     pub(crate) by: Option<&'k str>,
     /// When a client last merged a property into the content that the job of message `by` wrote. A merge does not
     /// change the job stamp.
@@ -29,9 +29,10 @@ pub(crate) struct LastWrite<'k> {
 }
 
 impl Ledger {
-    /// The earliest time of a write that a job may regard as later than its message. If the clock of the table service
-    /// is ahead of the clock of the queue service, a write seems later than it was. A redelivery relies on its worker's
-    /// estimate of the difference, and this estimate may be wrong by `APART_WITHIN`.
+    /// Returns the time since which a job may regard writes as later than the job's message. This time can be before
+    /// the message was enqueued, for two reasons. If the clock of the table service is ahead of the clock of the queue
+    /// service, a write seems later than it was. A redelivery relies on its worker's estimate of the difference of the
+    /// clocks, and this estimate may be wrong by `APART_WITHIN`.
     pub(super) fn enqueued_before(&self, entry: &LedgerEntry) -> Timestamp {
         let behind = self.clocks_apart.max(SignedDuration::ZERO);
         let unsure = if entry.deliveries.len() > 1 {
@@ -45,16 +46,17 @@ impl Ledger {
             .unwrap_or(entry.enqueued)
     }
 
-    /// The earliest time of a copy that a job may regard as later than its message. For copies, a job tolerates that
-    /// the clocks of the services differ by ten seconds more.
+    /// Returns the time since which a job may regard copies as later than the job's message. For copies, this time is
+    /// earlier than for writes, because a job tolerates a further difference of ten seconds between the clocks of the
+    /// services.
     pub(super) fn may_be_copied_after(&self, entry: &LedgerEntry) -> Timestamp {
         let before = self.enqueued_before(entry);
         before.saturating_sub(SERVICES_APART).unwrap_or(before)
     }
 
-    /// Whether a first delivery may regard a write as older than its message. A first delivery tolerates
-    /// `SERVICES_APART`. If the clock of the queue service is ahead and the worker does not know this, a write may be
-    /// later still and seem older.
+    /// Whether a first delivery may regard a write as older than its message. The write may be later than the message
+    /// by up to `SERVICES_APART`. If the clock of the queue service is ahead and the worker does not know this, the
+    /// write may be later by that difference, too.
     fn may_seem_before(&self, entry: &LedgerEntry, written: Timestamp) -> bool {
         let ahead = SignedDuration::ZERO
             .saturating_sub(self.clocks_apart)

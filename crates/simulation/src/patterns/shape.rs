@@ -20,8 +20,9 @@ pub(crate) struct PatternsShape {
     pub(super) wide: bool,
     /// Whether teams set their names on their employees.
     pub(super) ranges: bool,
-    /// Whether a team is in the partition of its employees. If so, its range includes every row key from its prefix on,
-    /// even the row key of the team itself. In this case, the lead of the team sets a property on the team.
+    /// Whether a team is in the partition of its employees. If so, the team's range has no upper end: it includes every
+    /// row key from the team's prefix on, even the row key of the team. In this case, the lead of the team sets a
+    /// property on the team.
     pub(super) together: bool,
     /// Whether the view `by_skill` has its second definition, which writes to other blobs.
     pub(super) anew: bool,

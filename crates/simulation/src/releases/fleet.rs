@@ -115,11 +115,12 @@ struct ReleaseHost<'a> {
     fleet: &'a WorkerFleet,
     setup: &'a WorkerSetup,
     releases: &'a Releases,
-    /// The release that the next read returns, if it is given in advance, and the release that was read last.
+    /// First, the release that the next read must return, if one is given. Second, the release that the last read
+    /// returned.
     release: Mutex<(Option<usize>, usize)>,
     slot: Option<usize>,
     mode: Mode,
-    /// Times at which the worker is notified of another configuration. The next one is the last element.
+    /// Times at which the worker is notified of another configuration, latest first.
     notices: Mutex<Vec<Duration>>,
     was: Mutex<PreviousTerm>,
 }

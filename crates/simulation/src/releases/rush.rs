@@ -29,8 +29,8 @@ impl Releases {
             return;
         }
         main.workers = *draw.of(&[2, 3, 3]);
-        // Most rushes have no other faults, because a fault could end a run or a worker before it interferes with
-        // another.
+        // Most rushes have no other faults, because a fault could end a run or a worker too early to interfere with
+        // others.
         if draw.happens(0.85) {
             main.clear_faults();
             abroad.clear_faults();

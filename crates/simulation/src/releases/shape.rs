@@ -21,7 +21,7 @@ const CROWDED: f64 = 0.06;
 const RUSHES: f64 = 0.5;
 /// Fraction of the seeds with a rush in which the last release only adds a view.
 const GROWS: f64 = 0.6;
-/// Fraction of the seeds with the entities of the `patterns` world in which the last release only adds ranges.
+/// Among the seeds with the entities of the `patterns` world, the fraction in which the last release only adds ranges.
 const RANGED: f64 = 0.3;
 
 #[derive(Debug, Clone, Copy)]

@@ -29,7 +29,7 @@ pub(crate) struct Releases {
     pub(super) migrates: Vec<Duration>,
     /// The times at which each host gets the second and each further catalog, and how its worker is notified.
     pub(super) arrives: [Vec<(Duration, ConfigNotice)>; HOSTS],
-    /// How long a worker whose catalog is not recorded waits before it exits.
+    /// How long a worker waits before it exits, if its catalog is not the recorded one.
     pub(super) patience: Duration,
     migrated: AtomicUsize,
 }
