@@ -93,7 +93,8 @@ pub(super) fn outcome(answer: &HttpAnswer, count: usize) -> BatchOutcome {
         if refusal.request_id.is_none() {
             refusal.request_id = answer.header(STORAGE_REQUEST_ID).map(str::to_owned);
         }
-        // Without an index in the message, the position identifies the operation only if every operation has a part.
+        // If the message has no index, the position of the failed part is used. It is the index of the operation only if
+        // every operation has a part.
         refusal.index = refusal
             .index
             .or_else(|| (parts.len() == count).then_some(at))

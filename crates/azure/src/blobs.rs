@@ -41,7 +41,7 @@ const PUT_BLOCK_LIST: CallKind = CallKind::write("Put Block List", Absent::Conta
 const SET_METADATA: CallKind = CallKind::write("Set Blob Metadata", Absent::Item);
 const LIST: CallKind = CallKind::read("List Blobs", Absent::Container);
 
-/// Size of a range read: small enough to arrive within a request timeout on a slow connection.
+/// Maximum bytes of one read: few enough to arrive within a request timeout on a slow connection.
 const CHUNK_BYTES: u64 = 8 << 20;
 const READ_ATTEMPTS: usize = 4;
 pub(super) struct AzureBlobs {
@@ -118,8 +118,8 @@ impl AzureBlobs {
         }
     }
 
-    /// Reads one range, from `start` to `end` or the end of the blob, of at most [`CHUNK_BYTES`]. Reads the version `etag` if
-    /// given, otherwise the current one.
+    /// Reads at most [`CHUNK_BYTES`] from `start`, and nothing beyond `end` or the end of the blob. Reads the version
+    /// `etag` if given, otherwise the current one.
     async fn chunk(
         &self,
         blob: Address<'_>,

@@ -155,7 +155,7 @@ impl Caller {
         )
     }
 
-    /// Turns the objection of a check into the error of a request that is not sent, because the service would reject it.
+    /// Converts the objection of a check to an error. The request is not sent, because the service would reject it.
     pub(super) fn checked<T>(
         &self,
         operation: CallKind,
@@ -206,7 +206,7 @@ fn of_a_gateway(class: ErrorClass, status: u16, service_message: Option<&str>) -
     )
 }
 
-/// The message if the service's own is missing or not fit to show.
+/// The message of an error if the service sent none, or one that must not be shown.
 pub const fn default_message(class: ErrorClass, status: u16) -> &'static str {
     match class {
         ErrorClass::NotFound(_) => "it does not exist",

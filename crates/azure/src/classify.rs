@@ -170,8 +170,9 @@ fn by_code(operation: CallKind, refusal: &Refusal, code: &str) -> Option<ErrorCl
 }
 
 /// Classifies by status. Gateways may answer in place of the service: Envoy sends 503 if the connection is lost *after* it
-/// forwarded the request, others 408 if the answer takes too long, an ingress 404 while a route is missing. So only an answer
-/// of the service itself proves that a request was not executed, or that something is absent, exists or has another ETag.
+/// forwarded the request. Other gateways send 408 if the answer takes too long. An ingress sends 404 while a route is
+/// missing. So only an answer of the service itself proves that a request was not executed, or that something is absent,
+/// exists or has another ETag.
 fn by_status(operation: CallKind, refusal: &Refusal) -> ErrorClass {
     let retry_after = refusal.retry_after;
     let busy = ErrorClass::Throttled { retry_after };

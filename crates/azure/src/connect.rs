@@ -81,7 +81,7 @@ pub(crate) fn connect_with(
             .retry(RetryOptions::none())
             .per_call_policies(amend)
     };
-    // The transport signs, because it uses the secret or token that is current when it sends.
+    // The library does not sign. The transport does, with the secret or token that is current when it sends a request.
     let credentials = StorageCredentials::anonymous();
     let location = |endpoint: &Url| CloudLocation::Custom {
         account: account.name.clone(),

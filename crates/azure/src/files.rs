@@ -261,7 +261,7 @@ fn mark_of(metadata: &fs::Metadata) -> io::Result<ETag> {
     .map_err(io::Error::other)
 }
 
-/// The inode, if the platform has them.
+/// The inode, or 0 on a platform without inodes.
 #[cfg(unix)]
 fn number(metadata: &fs::Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::ino(metadata)
@@ -535,7 +535,8 @@ fn remove_temporaries(own: &Path, number: u8) -> io::Result<()> {
 
 fn publish(temporary: &Path, target: &Path) -> Result<(), Fault> {
     fs::rename(temporary, target).map_err(|error| match error.kind() {
-        // Either the folder is gone, or the temporary file is. In the latter case the call was executed and then repeated.
+        // The folder is gone, and the rename was not executed. If instead the temporary file is gone, the call was executed
+        // and then repeated.
         ErrorKind::NotFound if temporary.exists() => Fault::Io(error),
         _ => Fault::of_change(error),
     })

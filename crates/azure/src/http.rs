@@ -28,7 +28,7 @@ const IDLE_CONNECTIONS: usize = 512;
 const IDLE_TIME_LOCAL: Duration = Duration::from_secs(4);
 const IDLE_TIME_AZURE: Duration = Duration::from_secs(50);
 
-/// The header in which Azure Storage identifies a request, for its support.
+/// The header with the id that Azure Storage gave the request. Azure support asks for this id.
 pub const STORAGE_REQUEST_ID: &str = "x-ms-request-id";
 
 /// Maximum wait that an answer may ask for. A longer one is a mistake or an attack.
@@ -142,8 +142,8 @@ pub struct Exchange {
     client: reqwest::Client,
     timeout: Duration,
     authentication: Authentication,
-    /// Maximum number of bytes that are read of a failed answer. If set, nothing is read of a successful answer. `None` reads
-    /// every answer completely.
+    /// Maximum number of bytes to read from the body of a failed answer. If this is set, the body of a successful answer is
+    /// not read. `None` reads every answer completely.
     beginning: Option<usize>,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct MessagePage {
 const OPEN: &[u8] = b"<QueueMessage>";
 const CLOSE: &[u8] = b"</QueueMessage>";
 
-/// Parses a page. `date` is that of the answer, for messages without an insertion time.
+/// Parses a page. `date` is the date of the answer. It is used for messages without an insertion time.
 pub(super) fn read(body: &[u8], date: Option<Timestamp>) -> MessagePage {
     let mut page = MessagePage {
         messages: Vec::new(),

@@ -33,14 +33,16 @@ const DELETE: CallKind = CallKind::write("Delete Message", Absent::Lease);
 const PEEK: CallKind = CallKind::read("Peek Messages", Absent::Container);
 const COUNT: CallKind = CallKind::read("Get Queue Metadata", Absent::Container);
 
-/// Number of messages received one by one after a batch failed: a full batch, so that the faulty one is among them.
+/// Number of messages that are received one by one after a batch failed. A batch has at most this number, so the faulty
+/// message is among them.
 const SINGLE_GETS: u32 = limits::QUEUE_BATCH;
 
 pub(super) struct AzureQueues {
     caller: Caller,
     service: QueueServiceClient,
     wire: Encoding,
-    /// Queues whose messages are received one by one for now, each with the number of messages for which this goes on.
+    /// Queues whose messages are received one by one for now, each with the number of messages to receive before the next
+    /// batch.
     singly: Mutex<HashMap<QueueName, u32>>,
 }
 
@@ -66,8 +68,8 @@ impl AzureQueues {
         }
     }
 
-    /// Identifies a leased message. Rejects an invalid id: an empty id, or one of dots, would disappear from the URL, and the
-    /// rest is the URL of Clear Messages.
+    /// Identifies a leased message. Rejects an invalid id. An id that is empty or consists of dots would disappear from the
+    /// URL, and the URL would then be that of Clear Messages.
     fn lease(
         &self,
         operation: CallKind,

@@ -21,7 +21,7 @@ pub(super) struct Refusal {
     /// The index at the start of a transaction's message ("3:The entity exists").
     pub index: Option<usize>,
     pub retry_after: Option<Duration>,
-    /// The service's id of the request, for its support.
+    /// The id that the service gave the request. Azure support asks for this id.
     pub request_id: Option<String>,
 }
 
@@ -60,7 +60,8 @@ impl Refusal {
         self.request_id.is_some()
     }
 
-    /// The service's code. Gateways and resource managers use codes of the same names (`ResourceNotFound`), which are ignored.
+    /// The service's code. Gateways and resource managers use codes with the same names (`ResourceNotFound`). Their codes
+    /// are ignored.
     pub(super) fn service_code(&self) -> Option<&str> {
         self.code.as_deref().filter(|_| self.is_of_the_service())
     }

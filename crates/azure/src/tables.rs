@@ -69,7 +69,7 @@ impl AzureTables {
         self.service.table_client(table.as_str())
     }
 
-    /// The library writes keys into URLs without escaping quotes, so they are doubled here, and only here.
+    /// The library writes keys into URLs without escaping quotes. So quotes in keys are doubled here, and only here.
     fn entity(&self, table: &TableName, key: &EntityKey) -> EntityClient {
         self.table(table)
             .partition_key_client(quoted(&key.pk))

@@ -22,7 +22,7 @@ use super::stamp;
 use super::store::EmbeddedStore;
 use super::writer::WriteContext;
 
-/// Most blobs on one page of a listing (Azure, "List Blobs": 5,000).
+/// Maximum number of blobs on one page of a listing (Azure, "List Blobs": 5,000).
 const PAGE_BLOBS: usize = 5_000;
 
 #[async_trait]

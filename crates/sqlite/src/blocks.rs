@@ -1,8 +1,8 @@
 //! Uncommitted blocks, and blobs made of blocks.
 //!
-//! An uncommitted block is a row of its own. A block list becomes a version whose header lists its
-//! blocks and their parts. Blocks of the previous version are reused without copying. Only one
-//! block is in memory at a time.
+//! An uncommitted block is a row of its own. A commit of a block list makes a new version. The
+//! header of this version lists the blocks and the part that stores each of them. Blocks of the
+//! previous version are reused without copying. Only one block is in memory at a time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -138,7 +138,7 @@ fn uncommitted(
         .optional()?)
 }
 
-/// The range of each block of a version, and its part if the version is stored in parts.
+/// For each block of a version: its range, and the part that stores it if the version has parts.
 type BlockPlaces = BTreeMap<BlockId, (Range<u64>, Option<Part>)>;
 
 fn block_places(connection: &Connection, stamp: i64) -> Result<BlockPlaces, Fault> {

@@ -24,7 +24,7 @@ const GUID: u8 = 7;
 const BINARY: u8 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an entity that cannot be decoded at byte {at}")]
+#[error("an entity with an invalid encoding at byte {at}")]
 pub(super) struct CodecError {
     at: usize,
 }
@@ -92,8 +92,8 @@ pub(super) fn decode(
         return Err(CodecError { at: 0 });
     }
     let count = reader.length()?;
-    // Collected in order, because this builds the map fastest. The count may be wrong, so it does
-    // not decide the allocation.
+    // The properties are stored sorted by name, and a map is built fastest from a sorted list.
+    // `count` may be wrong, so it does not decide the allocation.
     let mut properties = Vec::with_capacity(count.min(256));
     for _ in 0..count {
         let name = reader.text()?;

@@ -16,8 +16,8 @@ use evenkeel_storage::{BlobProperties, BlockId};
 use super::fault::Fault;
 use super::stamp;
 
-/// Bytes of one piece: large enough for little overhead, small enough that reading a range reads
-/// little in excess.
+/// Bytes of one piece. With smaller pieces the overhead would grow. With larger ones, a read of a
+/// short range would load more unneeded bytes.
 const PIECE_BYTES: usize = 262_144;
 
 #[derive(Debug, Clone)]
@@ -162,7 +162,8 @@ pub(super) fn write_part(
     })
 }
 
-/// Removes parts from a version that is about to be removed, because the new version keeps them.
+/// Removes the parts `kept` from the list of the version `from`. The new version uses these parts,
+/// too, so they must stay when the version `from` is removed.
 pub(super) fn keep_parts(
     connection: &Connection,
     from: i64,
@@ -396,7 +397,7 @@ fn read_pieces(
     let mut statement = connection.prepare_cached(sql)?;
     let (first, last) = (start / PIECE_BYTES as u64, (end - 1) / PIECE_BYTES as u64);
     let mut rows = statement.query((stamp, first.cast_signed(), last.cast_signed()))?;
-    // Position in the blob of the first piece that is read.
+    // The position at which the first piece begins.
     let origin = first * PIECE_BYTES as u64;
     let (mut skip, total) = (size(start - origin)?, size(end - start)?);
     let mut bytes = Vec::with_capacity(total);
@@ -404,10 +405,10 @@ fn read_pieces(
         let block = row
             .get_ref(0)?
             .as_blob()
-            .map_err(|_| Fault::corrupt("a piece of a blob that is not binary"))?;
+            .map_err(|_| Fault::corrupt("a blob piece that is not binary"))?;
         let part = block
             .get(skip..)
-            .ok_or_else(|| Fault::corrupt("a piece of a blob that is too short"))?;
+            .ok_or_else(|| Fault::corrupt("a blob piece that is too short"))?;
         bytes.extend_from_slice(&part[..part.len().min(total - bytes.len())]);
         skip = 0;
     }

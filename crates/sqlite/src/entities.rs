@@ -15,8 +15,9 @@ use super::fault::Fault;
 use super::writer::WriteContext;
 use super::{codec, stamp};
 
-/// Most bytes of properties stored beside the key. SQLite reads the whole record to compare a key,
-/// and records beyond about 2,000 bytes (a quarter of a page) are not stored on one page.
+/// Maximum bytes of properties that are stored beside the key. SQLite reads the whole record to
+/// compare a key, and records beyond about 2,000 bytes (a quarter of a page) are not stored on one
+/// page.
 const INLINE_BYTES: usize = 1_400;
 
 /// Encoded properties below this size are certainly under 1 MiB as JSON: escaping turns one byte
@@ -63,7 +64,7 @@ impl EncodedOperation {
         Ok(Self::encode(operation))
     }
 
-    /// The limits were checked before.
+    /// Encodes without checks: the caller has checked the limits.
     pub(super) fn encode(operation: &TableOperation) -> Self {
         let verb = match operation {
             TableOperation::Insert(entity) => Verb::Insert(codec::encode(&entity.properties)),

@@ -3,11 +3,11 @@
 //! Times are microseconds since 1970. A message is found through the index of (queue, visibility),
 //! so a get costs the same at any backlog. The row number is the stamp of the put, so messages of
 //! equal visibility are sorted by insertion. A pop receipt is the stamp of the put, get or update
-//! that gave it. Only the latest is stored, and it stays valid until the next, even after the
-//! visibility timeout.
+//! that gave it. Only the latest pop receipt of a message is stored. It stays valid until the next
+//! one is given, even after the visibility timeout.
 //!
-//! The file stores the clock's time at its last write. If the clock shows an earlier time now, it
-//! was set back, and visibilities are set back by the same time.
+//! The file stores the clock's time at its last write. If the clock now shows an earlier time, the
+//! clock was set back. Then visibilities are set back by the same time.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ use super::writer::WriteContext;
 /// Maximum number of expired messages that one get deletes. When it has found this many, it stops
 /// its search.
 const EXPIRED_PER_GET: usize = 2_000;
-/// If stamps are further ahead of the clock than this, messages are dated by the clock instead,
-/// because the conditions of jobs and retentions depend on these dates.
+/// If stamps are further ahead of the clock than this, messages get the clock's time as their
+/// insertion time. Conditions of jobs and retentions depend on insertion times.
 const STAMPS_AHEAD: SignedDuration = SignedDuration::from_hours(24);
 /// If the clock is set back by no more than this, in microseconds, messages just wait longer.
 const SET_BACK: i64 = 1_000_000;
@@ -58,10 +58,10 @@ fn moment(micros: i64) -> Result<Timestamp, Fault> {
         .map_err(|_| Fault::corrupt(format_args!("the time {micros}")))
 }
 
-/// If the clock was set back since the last write, moves visibilities with it, so that messages
-/// stay hidden for the intended time. A message whose receipt is not later than the present time
-/// keeps its visibility. Either the clock was correct when the message was hidden, or the message
-/// waits a little longer.
+/// If the clock was set back since the last write, sets visibilities back by the same time, so that
+/// messages stay hidden as long as intended. If the receipt of a message is not later than the
+/// present time, its visibility stays: either the clock was correct when the message was hidden, or
+/// the message waits a little longer.
 pub(super) fn follow_clock(
     connection: &Connection,
     last_clock: i64,
@@ -82,9 +82,9 @@ pub(super) fn follow_clock(
     Ok(())
 }
 
-/// The time of a put. Like the Timestamp of a row it comes from the stamp, so no job is older than
-/// the rows written before it, even if the clock was set back. Stamps that are too far ahead of the
-/// clock are not used.
+/// The insertion time of a message. It comes from the stamp, as the Timestamp of a row does. So a
+/// job is never older than rows that were written before it, even if the clock was set back. If the
+/// stamp is too far ahead of the clock, the clock's time is used.
 fn inserted(stamp: i64, now: Timestamp) -> Result<i64, Fault> {
     let stamped = stamp::timestamp(stamp)?.timestamp();
     let dated = if stamped.duration_since(now) <= STAMPS_AHEAD {
@@ -95,7 +95,7 @@ fn inserted(stamp: i64, now: Timestamp) -> Result<i64, Fault> {
     Ok(dated.as_microsecond())
 }
 
-/// The message that an id and a pop receipt name. The id contains the identity of the file.
+/// A message, identified by its id and a pop receipt. The id contains the identity of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MessageHandle {
     row: i64,

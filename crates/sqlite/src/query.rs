@@ -11,10 +11,10 @@ use evenkeel_storage::{Continuation, Page, Query, check};
 use super::entities;
 use super::fault::Fault;
 
-/// Most rows that one page reads. A page of the service ends after 5 s of work; this has the same
-/// effect.
+/// Maximum number of rows that one page reads. A page of the service ends after 5 s of work; this
+/// limit has the same effect.
 const SCANNED_ROWS: usize = 20_000;
-/// Most bytes of properties on one page (an answer of the service has at most 4 MiB).
+/// Maximum bytes of properties on one page (an answer of the service has at most 4 MiB).
 const PAGE_BYTES: usize = 4_194_304;
 
 /// Returns how many rows the page may have.

@@ -18,15 +18,17 @@ use super::fault::Fault;
 use super::schema::{self, OpenError};
 use evenkeel_storage::system::half_of_the_cores;
 
-/// Most threads; one for every two cores. A read is short and seldom waits for the disk.
+/// Maximum number of threads. There is one for every two cores. A read is short and seldom waits
+/// for the disk.
 const THREADS: usize = 3;
-/// Most reads of one snapshot. Limits how long the last of them waits for the others.
+/// Maximum number of reads that share one snapshot. It limits how long the last read waits for the
+/// others.
 const TOGETHER: usize = 64;
 
-/// Runs a read and sends its result, given a snapshot or the failure to open one.
+/// Runs a read and sends its result. The argument is a snapshot, or the failure to open one.
 type Read = Box<dyn FnOnce(Result<&Connection, Fault>) + Send>;
 
-/// Dropping it lets waiting reads finish and joins the threads.
+/// When it is dropped, waiting reads are still executed, and the threads are joined.
 #[derive(Debug)]
 pub(super) struct Readers {
     reads: Option<Sender<Read>>,

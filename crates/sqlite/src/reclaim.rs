@@ -6,9 +6,9 @@
 
 use rusqlite::{Connection, OptionalExtension as _};
 
-/// Most rows of one slice.
+/// Maximum number of rows in one slice.
 const ROWS: i64 = 500;
-/// Most blobs of one slice; each may have thousands of pieces.
+/// Maximum number of blobs in one slice. Each may have thousands of pieces.
 const BLOBS: i64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

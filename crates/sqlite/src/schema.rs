@@ -98,7 +98,7 @@ pub enum OpenError {
     Foreign { path: PathBuf },
     #[error("the embedded store {} has layout version {found}; this program reads version {VERSION}", .path.display())]
     Version { path: PathBuf, found: i64 },
-    /// Network file systems do not support it.
+    /// Network file systems do not support the write-ahead log.
     #[error("the file system of {} does not support SQLite's write-ahead log (journal mode {mode:?})", .path.display())]
     NoWriteAheadLog {
         path: PathBuf,

@@ -1,7 +1,7 @@
 //! Stamps: the versions that writes make.
 //!
-//! A stamp is a time, as a number of 100 ns ticks. It is the clock's present time, or one tick more
-//! than the last stamp of the file if that is later. So it is unique in the file and increases with
+//! A stamp is a time, as a number of 100 ns ticks: the clock's present time or one tick more than
+//! the last stamp of the file, whichever is later. So it is unique in the file and increases with
 //! every write even if the clock goes back. It serves as Timestamp, ETag, message number and pop
 //! receipt. The last stamp is stored in the file in the same transaction as the write, so it is
 //! correct across processes and restarts.

@@ -18,8 +18,8 @@ use super::writer::{WriteContext, Writer};
 
 #[derive(Clone, Default)]
 pub struct Options {
-    /// Makes pages of queries and listings randomly short or empty with a continuation, as the
-    /// service may do at any time. For tests of continuations.
+    /// Makes random pages of queries and listings short, or empty with a continuation. The service
+    /// may do so at any time. For tests of continuations.
     pub short_pages: Option<Arc<dyn Rng>>,
 }
 
@@ -179,13 +179,13 @@ impl EmbeddedStore {
         )
     }
 
-    /// The time for reads.
+    /// The clock's time, for reads. The writer gives writes their time.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// The number of items on a page of at most `limit`: fewer or none at random if `short_pages`
-    /// is set.
+    /// The limit of one page: `limit`, or a random number from 0 to `limit` if `short_pages` is
+    /// set.
     pub(super) fn page_limit(&self, limit: usize) -> usize {
         let Some(rng) = &self.short_pages else {
             return limit;

@@ -13,7 +13,7 @@ use super::reclaim::DroppedKind;
 use super::store::EmbeddedStore;
 use super::{group, query};
 
-/// Most names on one page of a listing (the page size of the service).
+/// Maximum number of names on one page of a listing (the page size of the service).
 const NAMES: usize = 1_000;
 
 #[async_trait]

@@ -851,7 +851,7 @@ async fn a_clock_that_jumps_back_neither_repeats_a_version_nor_stops_a_queue() {
     assert_eq!(
         (&waits.text, next().await),
         (&MessageText::Readable("waits".to_owned()), None),
-        "a lease lasts as long as it was to last"
+        "a lease keeps its length"
     );
     store
         .queues
@@ -981,7 +981,7 @@ async fn what_it_creates_is_no_other_user_s() {
     for file in ["evenkeel.db", "evenkeel.db-wal", "evenkeel.db-shm"] {
         assert_eq!(mode(&format!("store/{file}")), 0o600, "{file}");
     }
-    // Permissions that an operator has extended stay.
+    // An operator may give the file more permissions. Opening the store does not change them.
     drop(account);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     drop(EmbeddedStore::open(&path, AccountName::main(), Arc::<ManualClock>::default()).unwrap());

@@ -54,7 +54,7 @@ impl WriteContext<'_> {
     }
 }
 
-/// Dropping it lets waiting requests finish and joins the thread.
+/// When it is dropped, waiting requests are still executed, and the thread is joined.
 #[derive(Debug)]
 pub(super) struct Writer {
     requests: Option<mpsc::Sender<Box<dyn WriteRequest>>>,
@@ -120,8 +120,8 @@ trait WriteRequest: Send {
     fn is_wanted(&self) -> bool;
     /// Does the work. Returns whether it succeeded; otherwise its savepoint is undone.
     fn execute(&mut self, writing: &mut WriteContext<'_>) -> bool;
-    /// Answers the caller with the failure of the batch, if it failed, and otherwise with the
-    /// result of the request.
+    /// Answers the caller: with `failure` if the batch failed, otherwise with the result of the
+    /// request.
     fn answer(self: Box<Self>, failure: Option<Fault>);
 }
 
@@ -208,18 +208,19 @@ fn run(
 }
 
 enum BatchFailure {
-    /// A statement before or after the requests failed, and nothing was written.
+    /// A statement of the batch itself failed, before or after its requests. Nothing was written.
     Lost(Arc<rusqlite::Error>),
-    /// SQLite rolled back the whole transaction inside a request, and nothing was written.
+    /// During a request, SQLite rolled back the whole transaction. Nothing was written.
     Undone {
-        /// The position of the request whose own result gives the reason.
+        /// The position of this request, if its own result contains the reason.
         reported_by: Option<usize>,
     },
     Commit(Arc<rusqlite::Error>),
 }
 
 impl BatchFailure {
-    /// The failure of the request at this position; `None` if its own result is the reason.
+    /// The failure of the request at this position. `None` if the result of the request contains
+    /// the reason.
     fn fault(&self, place: usize) -> Option<Fault> {
         match self {
             Self::Lost(error) => Some(Fault::sqlite(error)),
@@ -264,7 +265,8 @@ fn fill(
     reclaim: &mut bool,
 ) -> Result<(), BatchFailure> {
     run_cached(connection, "BEGIN IMMEDIATE")?;
-    // Read after the transaction has begun, because another process may write until then.
+    // The clock is read only now, because another process may have written until the transaction
+    // began.
     let now = clock.now();
     let kept = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let (last_stamp, last_clock) = connection
@@ -360,7 +362,7 @@ mod tests {
             gate.recv().map_err(|_| Fault::permanent("no gate"))
         }));
         begin(&mut first).await;
-        // Its batch is closed, so later requests wait together for the next.
+        // The batch of the first request is closed. Later requests gather for the next batch.
         begun.recv().unwrap();
         let mut kept = Box::pin(writer.execute(|writing| make(writing.connection, "kept")));
         begin(&mut kept).await;

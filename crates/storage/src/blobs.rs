@@ -89,10 +89,9 @@ pub trait BlobStore: Send + Sync {
         content: Bytes,
     ) -> Result<(), StoreError>;
 
-    /// Commits at most 50,000 blocks as a block blob, in this order. An uncommitted block takes precedence over a block of the blob with
-    /// the same id.
-    /// Conditions as in [`put`](Self::put). `Precondition` also if a block does not exist. This happens if another writer commits first,
-    /// because a commit drops all uncommitted blocks.
+    /// Commits at most 50,000 blocks as a block blob, in this order. An uncommitted block takes precedence over a committed block with the
+    /// same id. Conditions as in [`put`](Self::put). `Precondition` also if a block does not exist. This happens if another writer commits
+    /// first, because a commit drops all uncommitted blocks.
     async fn put_block_list(
         &self,
         container: &ContainerName,

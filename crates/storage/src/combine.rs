@@ -73,7 +73,7 @@ impl<K, R, A, S> Default for Combiner<K, R, A, S> {
 }
 
 impl<K: Ord, R, A, S: Default> Combiner<K, R, A, S> {
-    /// Has a request served by this caller or by another one. Returns `None` if the caller that served it was dropped.
+    /// Waits until this caller or another one has served the request. Returns `None` if the caller that served it was dropped.
     pub async fn ask(&self, key: K, request: R, server: &impl Serve<R, A, S>) -> Option<A> {
         let queue = self.queue(key);
         let (answer, mut answered) = oneshot::channel();
@@ -105,7 +105,7 @@ impl<K: Ord, R, A, S: Default> Combiner<K, R, A, S> {
 }
 
 impl<R, A, S> Queue<R, A, S> {
-    /// Takes the oldest requests, up to the first that does not fit. The very first is taken in any case.
+    /// Takes the oldest requests, up to the first that does not fit. The oldest request is always taken.
     pub fn take(&self, mut fits: impl FnMut(&R) -> bool) -> Vec<Pending<R, A>> {
         let mut pending = locked(&self.pending);
         pending.retain(Pending::is_awaited);

@@ -11,8 +11,8 @@ use evenkeel_model::{
     TableName,
 };
 
-/// The cause of an error, which copies of the error share. It does not implement [`Error`], so the source of an error is the cause itself
-/// and can be downcast.
+/// The cause of an error. Copies of the error share it. This type does not implement [`Error`], so `source` returns the error inside it,
+/// which can be downcast.
 #[derive(Debug, Clone)]
 pub struct Cause(Arc<dyn Error + Send + Sync>);
 
@@ -147,7 +147,7 @@ impl ErrorClass {
         }
     }
 
-    /// The wait if the subject is slow and the store is healthy: a name that is still being deleted (409 TableBeingDeleted,
+    /// The wait if only the subject is slow and the store is healthy: its name is still being deleted (409 TableBeingDeleted,
     /// QueueBeingDeleted, ContainerBeingDeleted).
     pub const fn slow_subject_wait(self) -> Option<Duration> {
         if matches!(self, Self::Transient { .. }) {

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use super::Service;
 use evenkeel_model::AccountName;
 
-/// Health of the stores, as the adapters see it. A worker receives no messages while a store as a whole refuses; a single throttled
-/// partition does not count.
+/// Health of the stores, as the adapters see it. A worker receives no messages while a service is unavailable as a whole. A single
+/// throttled partition does not count.
 #[async_trait]
 pub trait StoreHealth: Send + Sync {
     fn open_circuits(&self) -> Vec<OpenCircuit>;
@@ -14,7 +14,7 @@ pub trait StoreHealth: Send + Sync {
     async fn probe(&self);
 }
 
-/// A service that refuses as a whole.
+/// A service that is unavailable as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenCircuit {
     pub account: AccountName,

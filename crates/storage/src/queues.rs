@@ -17,7 +17,7 @@ pub trait QueueStore: Send + Sync {
     /// Deletes a queue with its messages. Returns `false` if it does not exist.
     async fn delete_queue(&self, queue: &QueueName) -> Result<bool, StoreError>;
 
-    /// Puts a message that is hidden for `delay`. The text may have 64 KiB, and only characters that XML can hold.
+    /// Puts a message that is hidden for `delay`. The text may have at most 64 KiB, and may contain only characters that XML allows.
     async fn put(
         &self,
         queue: &QueueName,

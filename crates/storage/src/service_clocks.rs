@@ -154,7 +154,8 @@ mod tests {
         Timestamp::from_millisecond(1_795_000_000_000 + millis).unwrap()
     }
 
-    /// Answers of services whose clocks are off by `off`, given halfway between these moments.
+    /// The skew after `requests`, each given as the times of sending and arrival. The services answer halfway between the two times. `off`
+    /// is how far the clocks of the queue and the table service are ahead. All times are milliseconds.
     fn heard(off: (i64, i64), requests: &[(u64, u64)]) -> ClockSkew {
         let clocks = Arc::new(ServiceClocks::default());
         for (sent, arrived) in requests {

@@ -46,11 +46,11 @@ pub enum SinkBatching {
 /// If the collection does not exist, methods fail with `NotFound(Container)`, except `fields`.
 #[async_trait]
 pub trait Sink: Send + Sync {
-    /// Whether the store can return documents and fields; constant. If not, `get` and `fields` return without a request, which is no
-    /// evidence that the store is healthy.
+    /// Whether the store can return documents and fields. This never changes. If it cannot, `get` and `fields` return without a request,
+    /// which is no evidence that the store is healthy.
     fn is_readable(&self) -> bool;
 
-    /// Constant.
+    /// How the sink accepts writes. This never changes.
     fn batching(&self) -> SinkBatching;
 
     /// Writes documents with distinct keys. An error applies to all of them. Otherwise there is a result for each, and failed writes do not

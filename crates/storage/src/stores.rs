@@ -32,7 +32,8 @@ pub struct Stores {
     vault: Option<Arc<dyn Vault>>,
 }
 
-/// An account that is not configured. `config` checks every name, so this is a bug, or a footprint of an older catalog names the account.
+/// An account that is not configured. Either a footprint of an older catalog names the account, or this is a bug, because `config` checks
+/// every name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("account {0:?} is not configured; add [accounts.{0}]")]
 pub struct UnknownAccount(pub AccountName);

@@ -58,8 +58,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Unpredictable random numbers: ChaCha, seeded by the operating system. Tokens of items and ids are drawn from it, so two workers must
-/// never draw the same sequence.
+/// Unpredictable random numbers: ChaCha, seeded by the operating system. Ids, and the tokens of items, are made from these numbers, so two
+/// workers must never draw the same sequence.
 #[derive(Debug)]
 pub struct SystemRng {
     generator: Mutex<StdRng>,

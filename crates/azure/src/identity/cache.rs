@@ -16,7 +16,7 @@ pub(super) trait Issuer: Send + Sync {
     /// Returns a new token and its remaining lifetime.
     async fn issue(&self) -> Result<(BearerToken, Duration), TokenError>;
 
-    /// The account or sink that the tokens are for, for logs.
+    /// Name of the account or sink that uses the tokens. Logs contain it.
     fn name(&self) -> &str;
 }
 

@@ -88,7 +88,8 @@ impl TokenError {
             .iter()
             .map(|(name, error)| format!("{name}: {}", error.text))
             .collect();
-        // The error is transient if that of any credential is, because this credential may succeed later.
+        // If the error of any credential is transient, this credential may succeed later. So the combined error is
+        // transient.
         let class = failures
             .iter()
             .map(|(_, error)| error.class)

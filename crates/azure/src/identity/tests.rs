@@ -42,7 +42,7 @@ impl World {
         Self::at(credentials, 0)
     }
 
-    /// Sets the wall clock of the machine wrong by these seconds.
+    /// `wrong_by` is how many seconds the machine's wall clock is ahead.
     fn at(credentials: Vec<EntraCredential>, wrong_by: i64) -> Self {
         let valid: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let known = Arc::clone(&valid);

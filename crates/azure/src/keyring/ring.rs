@@ -78,7 +78,7 @@ impl Keyring {
 
     /// The current signer, after a check of the file if one is due.
     pub async fn signer(self: &Arc<Self>) -> Arc<Signer> {
-        // If another caller holds the lock, it checks the file, and this one uses the current signer.
+        // If another caller holds the lock, that caller checks the file. This caller uses the current signer.
         if let Ok(mut checked_at) = self.checked_at.try_lock()
             && self.clock.monotonic().saturating_sub(*checked_at) >= CHECK_INTERVAL
         {

@@ -95,7 +95,7 @@ impl Signer {
         Ok(request)
     }
 
-    /// Whether an answer rejects the secret itself, so that nothing was executed. A missing permission is something else.
+    /// Whether an answer rejects the secret itself. Then nothing was executed. `false` if only a permission is missing.
     pub fn is_refused(&self, answer: &HttpAnswer) -> bool {
         match (self, answer.status) {
             (_, 401) | (Self::ApiKey(_), 403) => true,

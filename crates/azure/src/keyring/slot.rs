@@ -82,7 +82,8 @@ impl KeySlot {
             .collect()
     }
 
-    /// Reads the file if it looks changed or if `in_any_case` is set. Blocks on the disk. `of` is the owner, for logs.
+    /// Reads the file if it looks changed or if `in_any_case` is set. This blocks the thread until the disk answers. `of`
+    /// names the owner in logs.
     pub(super) fn check(&self, of: &str, in_any_case: bool) {
         let Some(watched) = &self.watched else { return };
         let mut watched = match watched.try_lock() {

@@ -346,7 +346,7 @@ mod tests {
                     &encrypted
                 )
                 .is_ok(),
-            "a table has one name in any case"
+            "the letter case of a table name does not matter"
         );
         let another = DataKey::new(KeyBytes([7; 32]));
         assert!(matches!(

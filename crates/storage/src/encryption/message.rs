@@ -1,4 +1,4 @@
-//! Messages with encrypted properties: finding plain values, encrypting them, and withholding the rest.
+//! Messages with encrypted properties: finds plain values, encrypts them, and withholds those that cannot be encrypted.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub struct PlainEntity {
 }
 
 /// The entities of a message that have plain values of encrypted properties, except those that violate the table's condition for
-/// encryption. If the message does not decide this condition, the condition counts as met.
+/// encryption. If the message alone does not show whether an entity meets the condition, the condition counts as met.
 pub fn plain_entities(message: &Map<String, Value>, catalog: &Catalog) -> Vec<PlainEntity> {
     if catalog.encrypted.is_empty() {
         return Vec::new();
@@ -143,8 +143,8 @@ pub fn withhold(message: &mut Map<String, Value>, unknown: &[String], catalog: &
             || is_extension(name) && names.iter().any(|encrypted| is_same(encrypted, name))
     };
     let mut found = false;
-    // "blobs" contains names of staged blobs, not values. The names of a job's fields are compared with their case, because one of them may
-    // be that of a property in another case.
+    // "blobs" contains names of staged blobs, not values. A job may have a field whose name differs from that of a property only in letter
+    // case. So the names of a job's fields are compared case-sensitively.
     for (name, value) in message.iter_mut().filter(|(name, _)| *name != "blobs") {
         found |= match value {
             value if is_encrypted(name) || unknown.contains(name) => withhold_value(value),
@@ -205,7 +205,7 @@ fn is_same(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || one.to_lowercase() == other.to_lowercase()
 }
 
-/// Whether a text contains the name of an encrypted property, in any case.
+/// Whether a text contains the name of an encrypted property. Letter case is ignored.
 fn names_any(text: &str, names: &BTreeSet<&String>) -> bool {
     let lowercase = text.to_lowercase();
     names
@@ -221,8 +221,8 @@ fn withhold_value(value: &mut Value) -> bool {
     plain
 }
 
-/// Reduces an object that is neither a job nor an event, if some properties are encrypted: to its subject, and the sizes of all other
-/// fields. Any of these may contain the value of an encrypted property.
+/// Reduces an object that is neither a job nor an event to its subject and the sizes of all other fields. Used if some properties are
+/// encrypted, because any of these fields may contain the value of such a property.
 pub fn redacted(message: Map<String, Value>) -> Map<String, Value> {
     let is_key = |value: &Value| value.as_str().is_some_and(|text| text.len() <= KEY_BYTES);
     let are_keys = |value: &Value| value.as_array().is_some_and(|keys| keys.iter().all(is_key));
@@ -257,7 +257,7 @@ pub fn redacted(message: Map<String, Value>) -> Map<String, Value> {
         };
         (name, value)
     };
-    // The note of a worker is no longer needed.
+    // The worker's note in the message is no longer needed.
     message
         .into_iter()
         .filter(|(name, _)| name != "ek")

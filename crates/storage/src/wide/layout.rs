@@ -8,8 +8,8 @@ use evenkeel_model::{EdmValue, Entity, limits, odata};
 
 pub(super) type Properties = BTreeMap<String, EdmValue>;
 
-/// Bytes reserved in each row for its keys, its Timestamp and its mark. Each key may have 1,024 bytes, and JSON may double them, or Azure
-/// count them twice. The mark of the first row has a token of 11 characters for each of 99 rows.
+/// Bytes reserved in each row for its keys, its Timestamp and its mark. A key may have 1,024 bytes. As JSON, or as Azure counts bytes, it
+/// may have twice as many. The mark of the first row contains up to 99 tokens of 11 characters, one for each further row.
 const ROW_RESERVE: usize = 8_192;
 /// Maximum properties of a row without its mark (its token, or the tokens of the further rows).
 const ROW_PROPERTIES: usize = limits::PROPERTIES - 1;
@@ -83,11 +83,13 @@ impl RowBuilder {
     }
 }
 
-/// Lays an entity out over rows, the first of which has the entity's own key. `held` are its present rows without evenkeel's marks.
+/// Lays an entity out over rows. The first row has the entity's own key. `held` contains the present rows of the entity, without evenkeel's
+/// marks.
 ///
 /// An entity that fits into one row gets one row. Otherwise each property stays in its row, and unchanged properties take precedence over
-/// changed ones. Properties that are new or no longer fit go to the first row with room. Empty rows at the end are dropped, and an entity
-/// that has shrunk to half a row returns to one row. If gaps make it exceed a transaction, everything is laid out anew.
+/// changed ones. A property that is new, or no longer fits into its row, goes to the first row with room. Empty rows at the end are
+/// dropped, and an entity that has shrunk to half a row returns to one row. If gaps in the rows make the entity exceed a transaction, all
+/// properties are laid out anew.
 pub(super) fn lay(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, WideError> {
     entity.check_properties()?;
     match arrange(entity, held) {
@@ -159,8 +161,8 @@ fn arrange(entity: &Entity, held: &[Properties]) -> Result<Vec<Properties>, Wide
     Ok(rows.into_iter().map(|row| row.properties).collect())
 }
 
-/// Whether one row is enough. An entity with several rows must fit into half a row, so that one that grows and shrinks does not move each
-/// time.
+/// Whether one row is enough. An entity with several rows returns to one row only if it fits into half a row. Otherwise an entity that
+/// grows and shrinks again and again would move each time.
 fn fits_one(entity: &Entity, sizes: &BTreeMap<&str, Size>, returns: bool) -> bool {
     let share = if returns { 2 } else { 1 };
     let total = |bytes: fn(&Size) -> usize| sizes.values().map(bytes).sum::<usize>() + ROW_RESERVE;

@@ -6,7 +6,7 @@ use evenkeel_model::{Comparison, EntityKey, Filter, Key, limits};
 /// Separates the entity's row key from the number of a further row.
 const MARK: char = '~';
 
-/// A row key that could be that of another entity's further row.
+/// A row key that could also be the key of a further row of another entity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "RowKey {0:?} ends with ~ and digits, which is reserved for further rows in a table with wide = true"

@@ -22,7 +22,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The number of storage requests that reading them took.
+    /// The number of storage requests that were needed to read the rows.
     pub const fn requests(&self) -> u64 {
         self.requests
     }
@@ -86,8 +86,8 @@ impl Rows {
         for (number, properties) in laid.iter().enumerate().skip(1) {
             let key = row_key::further(&entity.key, number)?;
             let held = self.further.get(&number);
-            // A leftover row that is reused is always written. A deletion of leftovers may already have read the row, and fails if the row
-            // has a new ETag.
+            // A leftover row that is reused is always written, so that it gets a new ETag. A deletion of leftovers may already have read
+            // the row. The new ETag makes this deletion fail.
             let listed = held.filter(|_| number <= self.expected().len());
             let kept = listed
                 .filter(|row| unmarked(&row.entity) == *properties)
