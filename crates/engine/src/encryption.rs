@@ -301,10 +301,10 @@ impl Encryption<'_> {
         )
     }
 
-    /// Adds keyed hashes to an entity, and encrypts an encrypted property if `encrypts` returns `true` for its name.
-    /// `None` if the entity has no encrypted properties. A value that is already encrypted stays as it is, but
-    /// decrypting it must succeed. `in_use` is `false` if the stored entity has no encrypted values. Most likely, it
-    /// then has no data key either, and one is created.
+    /// Adds keyed hashes to an entity, and encrypts those of the table's encrypted properties for which `encrypts`
+    /// returns `true`. `None` if the entity has no encrypted properties. A value that is already encrypted stays as it
+    /// is, but decrypting it must succeed. `in_use` is `false` if the stored entity has no encrypted values. Most
+    /// likely, the entity then has no data key either, and one is created.
     async fn with_encrypted(
         &self,
         table: &TableRef,
@@ -488,8 +488,9 @@ impl Encryption<'_> {
         key.ok_or_else(|| permanent(step(), EncryptError::Erased(home.clone())))
     }
 
-    /// Returns the body of a message as people may read it: plain values of encrypted properties are encrypted. A value
-    /// is withheld if the entity to which it belongs is unknown. `None` if the body has no such values.
+    /// Returns the body of a message in a form that people may read: plain values of encrypted properties are
+    /// encrypted. If it is unknown to which entity a value belongs, the value is withheld. `None` if the body has no
+    /// such values.
     pub(crate) async fn encrypted_body(&self, body: &str) -> Result<Option<String>, Failure> {
         if self.env.catalog.encrypted.is_empty() {
             return Ok(None);
@@ -517,8 +518,8 @@ impl Encryption<'_> {
     }
 }
 
-/// The fields of a message that its operation does not define. `None` if the message is neither a job nor a recheck nor
-/// an event.
+/// Returns those fields of a message that the operation of the message does not define. `None` if the message is
+/// neither a job nor a recheck nor an event.
 fn fields_unknown(object: &Map<String, Value>) -> Option<Vec<String>> {
     if let Some(event) = ForeignEvent::of(object) {
         return event.is_ok().then(Vec::new);
@@ -539,8 +540,8 @@ fn is_stored_encrypted(value: &EdmValue) -> bool {
     is_encrypted(value) || Pointer::of(value).is_some()
 }
 
-/// Reduces `encrypted` to the properties that are encrypted by another key than `key` in `stored`. `None` if none is
-/// left.
+/// Keeps a property of `encrypted` if its value in `stored` is encrypted, but not by `key`. `None` if no property is
+/// kept.
 fn encrypted_by_another_key(
     key: &DataKey,
     home: &Primary,
@@ -559,7 +560,7 @@ fn encrypted_by_another_key(
 }
 
 /// Whether `key` has encrypted the stored value. If the value is a text, `key` must be able to decrypt it. If the value
-/// is in a blob, it must have the hash of `anew`, which is the same value as `key` encrypts it.
+/// is in a blob, its hash must equal the hash of `anew`: the same value, newly encrypted by `key`.
 fn is_encrypted_by(
     key: &DataKey,
     home: &Primary,

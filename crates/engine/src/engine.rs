@@ -129,8 +129,8 @@ impl Engine {
         &self.0.env.catalog
     }
 
-    /// The primary that a job is about. If its table is the target of an archive, the primary with the same key in the
-    /// source table of the archive follows, and so on.
+    /// Lists the primary that a job concerns. If the table of a listed primary is the target of an archive, the next
+    /// primary of the list has the same key in the source table of that archive.
     pub fn forms_of(&self, job: &Job) -> Vec<Primary> {
         subject::forms_of(self.catalog(), job)
     }

@@ -188,7 +188,7 @@ pub enum FailureClass {
     Withheld {
         retry_after: Option<Duration>,
     },
-    /// A catalog newer than this worker's is recorded, or a newer catalog has written the data. The message is
+    /// A catalog newer than this worker's is recorded, or the data was written with a newer catalog. The message is
     /// released.
     OutdatedCatalog,
 }

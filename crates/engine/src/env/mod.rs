@@ -93,7 +93,7 @@ pub(crate) enum Unknown {
         meant: Option<String>,
     },
     #[error(
-        "view {view} covers several tables by date, {tables}. Name one of them as `table` instead of `view`"
+        "view {view} covers several dated tables: {tables}. Name one of them as `table` instead of `view`"
     )]
     WhichTable { view: ViewName, tables: String },
     #[error(
@@ -229,9 +229,8 @@ impl Env {
         taint_for(self.recheck_after)
     }
 
-    /// After its announcement, a pass may write to a sink for this long. If another pass finds the announcement open,
-    /// it queues a recheck, which is due `recheck_after` later. When the recheck is due, no write of the first pass may
-    /// be under way.
+    /// A pass may write to a sink for this long after its announcement. If another pass finds the announcement open, it
+    /// queues a recheck, which is due `recheck_after` later. By then, no write of the first pass may be under way.
     pub(crate) fn may_write_for(&self) -> Duration {
         self.recheck_after.saturating_sub(LATE_REQUEST)
     }

@@ -1,4 +1,5 @@
-//! Messages for rechecks. A recheck reads items again that were dropped while an old request might still create them.
+//! Messages for rechecks. After a pass has dropped an item, an old request might still create the item again. A recheck
+//! reads such items once more.
 //!
 //! A recheck is a message on `<queue>-recheck` that becomes visible after `recheck_after` and a margin, or later if it
 //! follows another recheck. By then, every pass that was running when the recheck was queued has ended, and the service

@@ -109,9 +109,8 @@ async fn cursor_signature(
     })
 }
 
-/// Returns the delivery with the digest of the job in the form that stamps contain. If the catalog has encrypted
-/// properties, this digest is keyed. With a plain digest, anybody who can read a stamp could check guesses of the job's
-/// encrypted values.
+/// Returns the delivery with the job digest that stamps contain. If the catalog has encrypted properties, this digest
+/// is keyed. With a plain digest, anybody who can read a stamp could check guesses of the job's encrypted values.
 pub(crate) async fn keyed<'d>(
     env: &Env,
     delivery: &'d Delivery,

@@ -1,9 +1,9 @@
 //! Time that a run spends waiting for other runs of its process. This time does not count as the run's own time.
 //!
-//! `worker.job_timeout` stops runs that hang or never end. A run that waits for memory or for a lock of another run
-//! does neither, so such waits do not count towards the timeout. They must end before the run announces anything,
-//! because `recheck_after` is based on the assumption that no run works for longer than `job_timeout` after its
-//! announcement.
+//! `worker.job_timeout` stops runs that hang or never end. A run that waits for memory, or for a lock of another run,
+//! neither hangs nor goes on for ever, so such waits do not count towards the timeout. They must end before the run
+//! announces anything, because `recheck_after` is based on the assumption that no run works for longer than
+//! `job_timeout` after its announcement.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};

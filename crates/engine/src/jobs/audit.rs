@@ -66,7 +66,7 @@ pub struct AuditFinding {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFailure {
-    /// Always "failed". In an [`AuditFinding`], the field of this name has a [`Mismatch`].
+    /// Always "failed". This tells a failure from an [`AuditFinding`], which has a [`Mismatch`] under this name.
     pub problem: &'static str,
     /// The views that could not be checked or repaired; empty if they are unknown.
     pub views: Vec<ViewName>,
@@ -155,7 +155,7 @@ pub(crate) async fn audit(
     }))
 }
 
-/// The cursor of an audit, or a new one if its views have changed since it began.
+/// Returns the cursor of the audit. If the views of the table have changed since the audit began, returns a new cursor.
 fn resumed(cx: &JobContext, audit: &Audit, source: &TableRef) -> AuditCursor {
     let views = Some(cx.env.catalog.audit_fingerprint(source));
     if audit.cursor.views == views {
@@ -307,8 +307,8 @@ impl AuditRun<'_> {
         let subjects = keys
             .into_iter()
             .map(|key| AuditSubject {
-                // A page may lack a footprint that exists. A pass that writes notices this, because its insert of the
-                // footprint fails. An audit inserts no footprint. So if the page has no footprint of a primary, the
+                // A page may lack a footprint that exists. If a pass writes, it notices this, because its insert of the
+                // footprint fails. But an audit inserts no footprint. So if the page has no footprint of a primary, the
                 // pass reads the footprint itself.
                 ahead: ahead.remove(&key).filter(|ahead| ahead.footprint.is_some()),
                 primary: self.walk.primary(key),
@@ -482,8 +482,8 @@ impl AuditRun<'_> {
             match seen {
                 Ok(mut seen) => {
                     if let Some(met) = &subject.met {
-                        // Only the met row is checked here. The owner's other items are checked when the owner itself
-                        // is audited.
+                        // The audit has found this row in the view's target, so only this row is checked here. The
+                        // owner's other items are checked when the owner itself is audited.
                         seen.problems.retain(|(item, _)| item == met);
                         seen.underived = None;
                         seen.behind.clear();
@@ -603,7 +603,7 @@ struct AuditObservation {
     /// items are right, the footprint must be written.
     unfinished: bool,
     underived: Option<Failure>,
-    /// Members of list rows with a wrong count or aggregate.
+    /// Members of lists. In the row of each of these lists, the count or an aggregate is wrong.
     behind: BTreeSet<ItemAddress>,
 }
 

@@ -188,9 +188,9 @@ pub async fn audit_records(
     let mut records: BTreeMap<ViewName, AuditRecord> = BTreeMap::new();
     let rows = all_rows(tables, &table(), Query::default()).await?;
     for record in rows.iter().filter_map(|row| record(&row.entity)) {
-        // A view over a range has two audited tables: that of the owners of the range overlays, and that of the range.
-        // The earlier of the two audits counts. For dated tables the latest audit counts, because later audits cover
-        // the new tables.
+        // For a view over a range, two tables are audited: the table with the owners of the range overlays, and the
+        // table with the range. The earlier of the two audits counts. For dated tables, the latest audit counts,
+        // because later audits cover the new tables.
         let by_date = catalog.dated_views.contains_key(&record.view);
         let known = records
             .entry(record.view.clone())

@@ -2,8 +2,9 @@
 //! and reads no clock.
 //!
 //! When a client merges properties into the entity, the stamp of the job stays. Its digest then shows that the content
-//! is no longer what the job wrote. A `delete` job that was enqueued after the writing job deletes the content that the
-//! writing job wrote, even if it was written late. Any other content may be newer than the `delete` job.
+//! is no longer what the job wrote. Suppose that a `delete` job was enqueued after the job, but before the job wrote
+//! the content. If the content is still as the job wrote it, the `delete` job deletes it. Any other content may be
+//! newer than the `delete` job.
 
 use std::collections::BTreeMap;
 

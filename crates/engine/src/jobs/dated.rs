@@ -1,5 +1,5 @@
 //! Decides the outcome of a job that fails because a dated table or one of its followers is missing. The followers of a
-//! dated table are the tables of the same date to which its views write, and its footprint table.
+//! dated table are its footprint table, and the target tables of its views. These targets have the same date.
 //!
 //! ```text
 //!   missing                         job                        outcome

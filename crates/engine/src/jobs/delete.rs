@@ -137,7 +137,7 @@ fn unmet(
     // another one, it was written after this run read `unanswered`, whatever the clocks show.
     if unanswered.is_some_and(|unanswered| *unanswered != row.etag) {
         return Ok(Some(
-            "a delete request got no answer, and the entity was written after it, so it may be another entity. Send a new job to delete it"
+            "a delete request got no answer, and the entity was written after that request, so it may be another entity. Send a new job to delete it"
                 .to_owned(),
         ));
     }

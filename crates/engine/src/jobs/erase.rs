@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   the primary and its items     like a `delete` job, but it reads every item that the footprint lists
-//!   its copies in archives        rows and documents, with their items and values; also copies in archives of an archived table
+//!   its copies in archives        rows and documents, with their items and values. If the table of a copy has an
+//!                                 archive, too, the copy in that archive is also deleted
 //!   the primary again             a `restore` may have brought it back meanwhile
-//!   its data key                  if its table has encrypted properties; nobody can decrypt their values in logs and backups after that
+//!   its data key                  if its table has encrypted properties. Afterwards, nobody can decrypt its values in
+//!                                 logs and backups
 //! ```
 //!
 //! The data key is deleted at the version that it had before the primary was first read, because a key that is created
@@ -40,8 +42,8 @@ pub struct Erasure {
     /// Archives that are logs. Their lines stay. Encrypted values in them can no longer be decrypted, and everything
     /// else is unchanged.
     pub logs: BTreeSet<ViewName>,
-    /// Large values that are still stored, by their primary. A recheck will delete them. Until then, a request of an
-    /// earlier, interrupted job may still bring back a row that points to them.
+    /// Deleted primaries whose large values are still stored. A recheck will delete the values. Until then, a request
+    /// of an earlier, interrupted job may still bring back a row that points to them.
     pub left: BTreeMap<Primary, ValuesLeft>,
     /// Until this time, footprints and rechecks contain the key of the entity, and keys that views made of its values.
     pub rechecks_until: Option<Timestamp>,
@@ -187,8 +189,8 @@ pub(crate) async fn erase(
     Ok(())
 }
 
-/// Time until which rechecks contain keys of the erased entity and of its items, if it was erased from `tables`.
-/// `until` is the time until which large values stay.
+/// Returns the time until which rechecks contain keys of the erased entity and of its items. `tables` are the tables
+/// from which the entity was erased. `until` is the time until which large values stay.
 fn rechecks_until(
     env: &Env,
     tables: &BTreeSet<TableRef>,

@@ -5,7 +5,7 @@
 //!
 //! | mark | shows | if it is missing |
 //! | --- | --- | --- |
-//! | `ek_source_copied`, `ek_source_etag` of a restored entity | which version was restored | the entity is not overwritten if a client has changed it since it was restored |
+//! | `ek_source_copied`, `ek_source_etag` of a restored entity | which version was restored | a redelivery restores the entity again; if a client has changed it since the first restore, the job fails |
 //! | `ek_job` of a restored entity | this job has restored the entity already | the entity counts as restored if its content equals the archived content |
 //! | `ek_source_job` | which job archived or moved the entity before | a redelivered job skips the entity if it was written after the job was enqueued |
 

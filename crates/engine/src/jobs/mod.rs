@@ -145,8 +145,8 @@ async fn run_job(cx: &JobContext, job: &Job, delivery: &Delivery) -> Result<Outc
 }
 
 /// Queues rechecks of the job's primaries if the job is given up, or if a redelivery ends and may have written nothing.
-/// Requests of an earlier delivery may still arrive after that. Once they can no longer arrive, the rechecks are due
-/// and sync the items.
+/// In both cases, requests of an earlier delivery may still arrive. The rechecks are due when such requests can no
+/// longer arrive, and sync the items.
 async fn queue_rechecks_of(
     cx: &JobContext,
     job: &Job,

@@ -18,9 +18,9 @@
 //! overlay is not computed from such properties. So the overlay does not change, and no further job is queued.
 //!
 //! A job continues from the cursor in its message, as a backfill does. An entity that cannot be written does not stop
-//! the others. Its `sync` job is queued, which fails and reports the reason, and the mark stays in the owner's
-//! footprint. No sync clears the properties of a deleted view, so in that case the `propagate` job itself fails at its
-//! end.
+//! the others. The job queues a `sync` job of this entity, which fails and reports the reason. The mark stays in the
+//! owner's footprint. If the view is deleted, a `sync` job would not clear the properties of the view, so the
+//! `propagate` job itself fails at its end.
 
 use std::collections::BTreeSet;
 
@@ -103,7 +103,7 @@ impl RunJob for Propagation {
         let has_left = over.is_none() && (declared.is_none() || generations.of(&self.view) > 1);
         let target = match cx.env.table(&target.table) {
             Ok(table) if *table == target && (over.is_some() || has_left) => table.clone(),
-            // A catalog that no longer has the view may not declare its table either.
+            // If the catalog no longer has the view, the table may have been removed from the catalog, too.
             Err(_) if has_left && cx.env.catalog.has_recorded_table(&target.table) => target,
             Ok(table) => {
                 return Err(permanent(
@@ -291,9 +291,9 @@ impl PropagationRun<'_> {
             .into_iter()
             .filter(|row| row.entity.get(VIEW_PROPERTY).is_none())
             .partition(|row| self.is_owner(&row.entity.key));
-        // A worker whose catalog has the view as retired clears every row of the range, including the owner, and closes
-        // the owner's footprint by that catalog. Its run is refused, and the message is redelivered to a worker that
-        // has the view. So only a redelivery syncs the owner.
+        // In another worker's catalog, the view may be retired. That worker clears every row of the range, including
+        // the owner's row, and closes the owner's footprint by its own catalog. Its run is refused, and the message is
+        // redelivered to a worker that has the view. So only a redelivery syncs the owner.
         if self.delivery.dequeue_count < 2 {
             owner.clear();
         }
@@ -455,8 +455,8 @@ impl PropagationRun<'_> {
             .await)
     }
 
-    /// Writes one entity from its present state. If that fails permanently after an unanswered write, the unanswered
-    /// write may arrive after the sync that follows, so a recheck is queued.
+    /// Writes one entity from its present state. If a write got no answer and a later attempt fails permanently, the
+    /// unanswered write may still arrive, even after the next sync of the entity. So a recheck is queued.
     async fn write_one(&self, key: &EntityKey, mut unanswered: bool) -> Result<(), Failure> {
         let ended = self.write_in_rounds(key, &mut unanswered).await;
         if unanswered
@@ -537,9 +537,9 @@ impl PropagationRun<'_> {
         Ok(())
     }
 
-    /// Syncs the items of one entity. The run of an earlier delivery may write the entity after this, at a new ETag,
-    /// and end without its own pass because its message is gone. So a recheck is queued, which is due when such a write
-    /// can no longer arrive.
+    /// Syncs the items of one entity. The run of an earlier delivery may write the entity after this sync, at a new
+    /// ETag. It may then end without a sync of its own, because its message is gone. So a redelivery queues a recheck,
+    /// which is due when such a write can no longer arrive.
     async fn follow_one(&self, mut reconciler: Reconciler<'_>) -> Result<Summary, Failure> {
         reconciler.settle().await?;
         if self.delivery.dequeue_count > 1 && !reconciler.has_queued_a_recheck() {

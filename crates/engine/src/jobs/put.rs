@@ -149,8 +149,8 @@ async fn decided(
             .await?
             .ok_or(PutEnd::AlreadyWritten));
     }
-    // Conditions that do not need the staged blob are checked before the blob is read, because the blob may be gone: an
-    // earlier delivery that skipped the job has deleted it.
+    // Conditions that do not need the staged blob are checked before the blob is read. If an earlier delivery has
+    // skipped the job for such a condition, it may have deleted the blob.
     if let Ok(Some(reason)) = unmet(staging.as_sent(), stored) {
         return Ok(Err(PutEnd::Skip(reason)));
     }

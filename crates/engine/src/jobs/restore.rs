@@ -1,7 +1,8 @@
 //! `restore`: brings an entity back from its archive.
 //!
-//! An existing source row is not overwritten unless this job has restored it, because an entity that was created since
-//! is live data. The source is always written after the archived row was read and before the archived row is deleted:
+//! An existing source row is not overwritten unless this job has restored it. Any other source row may be live data
+//! that was created after the archiving. The source is always written after the archived row was read and before the
+//! archived row is deleted:
 //!
 //! ```text
 //!   archive   read source S ─▶ write archived row R ─▶ delete source at S
@@ -46,7 +47,7 @@ use evenkeel_storage::wide::Rows;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} exists and was not restored by this job, or was changed since. Delete or archive it first, or discard this job"
+    "{0} exists and was not restored by this job, or it was changed after the restore. Delete or archive it first, or discard this job"
 )]
 struct EntityExists(Primary);
 
@@ -255,8 +256,8 @@ fn source_change(
     )))
 }
 
-/// Whether the source, which this job has restored, already has all content of the archived row. It has if it was
-/// restored from this version of the archived row, or if the archived row is a copy of the restored source.
+/// Returns `true` if the source already has all content of the archived row. This is so if this job restored the source
+/// from this version of the archived row, or if the archived row is a copy of the source that this job restored.
 fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
     let by_this_job = |by: &Stamp| Stamp::of(entity).is_some_and(|own| own.is_same_job(by));
     let copied_from_it =
@@ -264,9 +265,8 @@ fn descends(source: &Row, archived: &Row, entity: &Entity) -> bool {
     source.entity.text(SOURCE_ETAG) == Some(archived.etag.as_str()) || copied_from_it()
 }
 
-/// Whether the archived row is a copy of the same version of the entity as the earlier archived row, from which the
-/// source was restored. The ETag of the archived row cannot show this, because views and clients may have written to
-/// the row since.
+/// Whether the archived row is a copy of the same version of the entity as the row from which the source was restored.
+/// The ETags of the two rows cannot show this, because views and clients may have written to the archived row since.
 fn is_same_version(source: &Row, archived: &Row) -> bool {
     archived
         .entity

@@ -35,13 +35,13 @@ use evenkeel_storage::ClockSkew;
 
 /// Precision of the times that queue services report. A write in the same second as the enqueueing counts as earlier.
 const QUEUE_CLOCK: SignedDuration = SignedDuration::from_secs(1);
-/// Largest difference between a table's clock and a queue's clock that the first delivery tolerates: up to this
-/// difference, it acts on an entity that was written just before the job was sent. Clocks of one region agree within
-/// fractions of a second, so ten seconds suffice.
+/// The first delivery of a job acts on an entity that was written just before the job was sent, even if the clocks of
+/// the table and of the queue differ by up to this much. Clocks of one region agree within fractions of a second, so
+/// ten seconds suffice.
 const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(10);
 
-/// Uncertainty of the clock difference above which a redelivery waits for a more precise difference. One answer of each
-/// service leaves an uncertainty of at least two seconds.
+/// Maximum uncertainty of the clock difference. If the uncertainty is greater, a redelivery waits for a more precise
+/// difference. One answer of each service leaves an uncertainty of at least two seconds.
 const KNOWN_WELL: SignedDuration = SignedDuration::from_millis(500);
 /// Delivery count from which a job no longer waits for a more precise clock difference. If the difference is still
 /// imprecise, the services answer too slowly to measure it.

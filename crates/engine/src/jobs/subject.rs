@@ -29,8 +29,8 @@ fn primary_of(catalog: &Catalog, job: &Job) -> Option<Primary> {
     })
 }
 
-/// The primary that a job concerns. If its table is the target of an archive, the primary with the same key in the
-/// source table of the archive follows, and so on.
+/// Lists the primary that a job concerns. If the table of a listed primary is the target of an archive, the next
+/// primary of the list has the same key in the source table of that archive.
 pub(crate) fn forms_of(catalog: &Catalog, job: &Job) -> Vec<Primary> {
     let mut forms: Vec<Primary> = primary_of(catalog, job).into_iter().collect();
     while let Some(last) = forms.last() {

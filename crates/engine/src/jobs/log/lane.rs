@@ -127,9 +127,9 @@ fn fits_append() -> impl FnMut(&Line) -> bool {
 }
 
 impl LogSite<'_> {
-    /// Appends the line at the start of an earlier append that may still arrive. Only one of the two can succeed. The
-    /// record keeps the earlier lines, because the earlier append may be the one that succeeds. If the blob is full,
-    /// neither can succeed. Then the line is returned with the ETag of its record.
+    /// An earlier append may still arrive. Appends the line at the position of that append, so that only one of the two
+    /// can succeed. The record keeps the earlier lines, because the earlier append may be the one that succeeds. If the
+    /// blob is full, neither can succeed. Then the line is returned with the ETag of its record.
     pub(crate) async fn close(&self, open: OpenAppend, entry: Line) -> Result<AppendResult, Line> {
         let OpenAppend { record: open, span } = open;
         let mut current = LaneBlob {

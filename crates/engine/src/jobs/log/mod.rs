@@ -130,7 +130,8 @@ impl<'e> EntityLine<'e> {
             Some(line) if *line == record.line => {}
             found => {
                 // The latest line was not appended. The record is treated as reopened, so that the present version of
-                // the source is appended. But if a former line was found with that version, nothing is appended.
+                // the source is appended. If a former line was found, the record gets the version of that line, so that
+                // this version is not appended again.
                 record::reopen(&mut row.entity);
                 match found {
                     Some(former) => drop(

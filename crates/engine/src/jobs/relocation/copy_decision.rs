@@ -13,7 +13,8 @@ pub(crate) const ARCHIVED_AT: &str = "ek_archived_at";
 /// of a request.
 const TWINS_APART: SignedDuration = SignedDuration::from_mins(20);
 
-/// Whether another run than the writer of the copy relies on the copy, and may have deleted the source.
+/// Whether the copy is marked as shared: a second run, besides the one that wrote the copy, relies on it, and may have
+/// deleted the source.
 pub(crate) fn is_shared(copy: &Entity) -> bool {
     copy.get(SOURCE_SHARED).is_some()
 }
@@ -83,9 +84,9 @@ pub(crate) fn decide(
     })
 }
 
-/// Whether an earlier delivery of this job may have archived the entity before another job archived the version in
-/// `archived`. The archive names only the last job, so the times decide. If the source, or the other job's copy, was
-/// written before this job was enqueued, the answer is no.
+/// Returns `true` if an earlier delivery of this job may have archived the entity, and another job then archived the
+/// version in `archived`. The archived row names only the last job, so the times decide. Returns `false` if the source,
+/// or the copy of the other job, was written before this job was enqueued.
 pub(crate) fn may_have_archived(
     source: DatedRow<'_>,
     archived: DatedRow<'_>,

@@ -44,7 +44,7 @@ use evenkeel_storage::wide::Rows;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0} exists and was not moved there by this job, or was changed since. Delete it or move it away first, or discard this job"
+    "{0} exists and was not moved there by this job, or it was changed after the move. Delete it or move it away first, or discard this job"
 )]
 struct TargetOccupied(Primary);
 
@@ -94,8 +94,8 @@ impl Progress {
             .is_some_and(|held| held.version == *version && held.is_own())
     }
 
-    /// Records that `version` of the source is copied. `by` is `None` if the copy existed already. In that case, the
-    /// recorded writer of the copy is kept if the version is the same. `Unanswered` is kept, too.
+    /// Records that `version` of the source is copied. `by` is the writer of the copy, or `None` if the copy existed
+    /// already. Without `by`, the writer that is already recorded for this version stays. `Unanswered` stays, too.
     fn copied(&mut self, version: ETag, by: Option<CopiedBy>) {
         let before = |held: HeldCopy| (held.version == version).then_some(held.by);
         let (before, is_unanswered) = match std::mem::replace(self, Self::Reading) {
@@ -166,7 +166,8 @@ pub(crate) struct Relocation<'e> {
     /// Condition that the source must satisfy unless this job has copied it already.
     when: Option<Condition>,
     progress: Progress,
-    /// The data key of the last copy, if its encrypted values are the first ones of the entity at the target.
+    /// The data key that encrypts the last copy. Until `keep_readable` renews it, an erasure that finds no entity at
+    /// the target may delete it.
     first_key: Option<FirstKey>,
 }
 
@@ -218,7 +219,7 @@ impl<'e> Relocation<'e> {
 
     /// Returns the reason if the source was not relocated. Even then, a copy may stay at the target.
     async fn relocate(&mut self, if_match: Option<&ETag>) -> Result<Option<String>, Failure> {
-        // A first delivery reads the target only if `is_read_first` demands this, because it expects no copy yet.
+        // A first delivery expects no copy, so it reads the target only if `is_read_first` demands this.
         let mut read_kept = self.delivery.dequeue_count > 1 || self.target.is_read_first();
         loop {
             self.source.next_round().await?;
@@ -391,8 +392,8 @@ impl<'e> Relocation<'e> {
         })
     }
 
-    /// Ensures that the copy can be decrypted, after the copy was written and before the source is deleted. The data
-    /// key may be gone, because an erasure of an earlier entity with the same key may have deleted it.
+    /// Ensures that the copy can be decrypted. This is called after the copy was written and before the source is
+    /// deleted. An erasure of an earlier entity with the same key may have deleted the data key.
     async fn keep_readable(&mut self, row: &Row) -> Result<(), Failure> {
         loop {
             let (Some(key), Some(table)) = (&self.first_key, self.target.table()) else {
@@ -432,8 +433,8 @@ impl<'e> Relocation<'e> {
     /// deleted. The copy is kept if the target is a log, or if the copy was changed since.
     ///
     /// The copy is also kept if it has replaced an older copy, because the older copy would be lost. Writing the older
-    /// copy back is no solution: it would get a new ETag. A `restore` that has read the older copy before would take it
-    /// for a newer version.
+    /// copy back is no solution, because it would get a new ETag. A `restore` that has already read the older copy
+    /// would then take the rewritten one for a newer version.
     ///
     /// Returns `false` if the copy could not be deleted and must be read again.
     async fn delete_copy(&mut self, found: &Observation) -> Result<bool, Failure> {
@@ -496,8 +497,8 @@ impl<'e> Relocation<'e> {
     }
 
     /// Whether an earlier delivery or a duplicate of this job may have relocated the entity, and a `restore` or `move`
-    /// may have brought it back. `SOURCE_JOB` would show this, but it may have been omitted, because it does not fit
-    /// into the entity.
+    /// may have brought it back. `SOURCE_JOB` would show this. But this mark may be missing, because the entity has no
+    /// room for it.
     fn may_be_back(&self, row: &Row) -> Result<bool, Failure> {
         let scope = self.source.scope();
         let fits = |change: &Change| primary::check(scope, &Rows::default(), change).is_ok();
@@ -566,10 +567,11 @@ impl<'e> Relocation<'e> {
         )
     }
 
-    /// Whether the source was certainly not deleted, provided that the copy is not marked as shared. This is so if this
-    /// run wrote the copy and got the answer, and none of its delete requests can have been executed. If this run only
-    /// found the copy, the delivery that wrote it may already have sent the delete. If another delivery found this
-    /// run's copy, it may have sent the delete, too, but it has marked the copy as shared.
+    /// Whether the source was certainly not deleted, provided that the copy is not marked as shared. `true` if this run
+    /// wrote the copy and got the answer, and none of its delete requests can have been executed. Other deliveries may
+    /// delete the source, too. If this run only found the copy, the delivery that wrote the copy may already have sent
+    /// the delete. If another delivery found the copy of this run, it has marked the copy as shared before it sent the
+    /// delete.
     fn source_delete_impossible(&self) -> bool {
         self.progress.held().is_some_and(HeldCopy::is_own)
             // The reconciler is checked too, because a commit may fail after its delete was executed, and `progress`
@@ -604,7 +606,7 @@ impl<'e> Relocation<'e> {
             && unanswered.version != row.etag
         {
             return Ok(CopyDecision::Skip(
-                "a delete request got no answer, and the entity was written after it, so it may be another entity. Send a new job to relocate it"
+                "a delete request got no answer, and the entity was written after that request, so it may be another entity. Send a new job to relocate it"
                     .to_owned(),
             ));
         }
@@ -626,7 +628,7 @@ impl<'e> Relocation<'e> {
         Ok(match (decide(self.dated(row), found, self.delivery, self.source_delete_impossible())?, found) {
             // The target of a move is excluded, because a move never overwrites another job's row.
             (CopyDecision::Replace(_), Some(kept)) if !self.target.rules().rejects_others && may_have_archived(self.dated(row), DatedRow { row: kept, skew: kept_skew }, self.delivery) => CopyDecision::Skip(
-                "another job has archived another version, perhaps after an earlier delivery of this job archived its own. Send a new job to archive it"
+                "an earlier delivery of this job may have archived the entity before another job archived another version. Send a new job to archive it"
                     .to_owned(),
             ),
             (copy, _) => copy,

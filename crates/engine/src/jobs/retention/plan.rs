@@ -1,6 +1,7 @@
 //! Decides which tables to create and to drop. This module is pure: it makes no requests and reads no clock.
 //!
-//! The followers of a dated table are the tables of the same date to which its views write, and its footprint table.
+//! The followers of a dated table are its footprint table, and the target tables of its views. These targets have the
+//! same date.
 
 use std::collections::{BTreeMap, BTreeSet};
 

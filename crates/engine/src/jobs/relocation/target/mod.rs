@@ -172,7 +172,8 @@ pub(crate) struct TargetRules {
 
 pub(crate) struct CopyContent {
     pub(crate) entity: Entity,
-    /// The data key of the encrypted values, if they are the first ones of the entity at the target.
+    /// The data key that encrypts the values. Until `keeps_data_key` renews it, an erasure that finds no entity at the
+    /// target may delete it.
     pub(crate) first_key: Option<FirstKey>,
 }
 
