@@ -39,7 +39,7 @@ fn each_planted_bug_has_a_unique_name_and_a_description() {
         if let Caught::Unmet(needs) = caught {
             assert!(
                 !needs.is_empty(),
-                "{name} does not state what would catch it"
+                "bug {name} does not state what is needed to catch it"
             );
         }
     }

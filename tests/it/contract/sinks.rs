@@ -327,7 +327,7 @@ async fn documents_written_during_a_request_share_the_next_one() {
     assert_eq!(
         stub.requests().len(),
         2,
-        "the first by itself, the others together"
+        "the first document must be sent alone, and the others together"
     );
 }
 
@@ -668,7 +668,7 @@ async fn what_is_answered_without_asking_a_receiver_closes_no_circuit_and_is_no_
             ErrorClass::Refused
         );
     }
-    // A full audit and a migration send these reads. They must not count as requests or close the circuit.
+    // A full audit and a migration send the reads below. These reads must not count as requests or close the circuit.
     assert_eq!(
         decorated
             .sink

@@ -160,7 +160,7 @@ fn each_file_that_a_page_about_the_code_names_is_there() {
     assert!(files > 150, "found only {files} files");
 }
 
-/// A table row of the page names functions as `name` in `path`, or several names before one path.
+/// A table row of the page names a function as `name` in `path`, or several functions before one path.
 #[test]
 fn each_function_that_the_page_about_the_engine_names_is_in_its_file() {
     let page = std::fs::read_to_string(root().join("docs/internals/engine.md")).unwrap();

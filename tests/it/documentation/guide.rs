@@ -213,7 +213,7 @@ fn every_example_is_compiled_in_counted_and_named_by_an_item() {
         .collect();
     assert_eq!(
         folders, compiled,
-        "examples/guide, and the table of src/cli/demo/guide.rs"
+        "examples/guide and the table in src/cli/demo/guide.rs must have the same examples"
     );
     let counted: BTreeSet<String> = guide
         .example
@@ -228,7 +228,7 @@ fn every_example_is_compiled_in_counted_and_named_by_an_item() {
         .collect();
     assert_eq!(
         named, compiled,
-        "each is named by an item of docs/guide.toml"
+        "each example must be named by an item of docs/guide.toml"
     );
 }
 

@@ -40,7 +40,7 @@ enum Forgery {
     Head {
         properties: Vec<(&'static str, Value)>,
     },
-    /// The properties that mark a row as derived, written by an application.
+    /// An application has written the properties that mark a row as derived.
     Marks {
         view: String,
         source: Value,
@@ -191,7 +191,7 @@ fn forgeries() -> impl Strategy<Value = Forgery> {
                 json!([view, generation, account, site, part, etag, changing])
             },
         );
-    // A row in the table of its own view, with the row's true version.
+    // An item that fits its view by its table or by its name, with the item's true version.
     let at_home = select(vec![
         (
             "by_email",

@@ -132,7 +132,8 @@ async fn a_forged_footprint_with_true_versions_drops_no_member_and_no_property_o
 #[tokio::test]
 async fn a_forged_footprint_with_a_true_version_writes_over_no_property_of_another() {
     let stage = Stage::new().await;
-    // Ann asks for the department's properties, which Bob has already set.
+    // The view sets a manager's name on the department. Ann becomes a manager, but the department already has Bob's
+    // name.
     let ann = json!({"PartitionKey": "Sales", "RowKey": "7", "FirstName": "Ann", "LastName": "King", "Email": "Ann@contoso.com", "IsManager": true});
     let refused = stage
         .refused(&json!({"op": "put", "table": "Staff", "entity": ann}))

@@ -32,7 +32,7 @@ member = [\"{PartitionKey}\", \"{RowKey}\"]
 source = \"Employees\"
 to = { kind = \"blob\", container = \"former\" }
 ";
-/// Number of entities, each half the maximum row size, that the jobs name in messages of about a hundred entities.
+/// The jobs name this number of entities, in messages of a hundred. Each entity has half of the maximum row size.
 const LARGE: usize = 400;
 const FORGED: usize = 3;
 

@@ -137,7 +137,8 @@ async fn a_forged_footprint_with_true_versions_drops_no_row_and_no_blob_of_anoth
                 has_blob(&stage, "payroll", &anns_blob()),
                 "{item} of {primary}"
             );
-            // Blobs of `photos` are judged by their name, whose prefix names the primary.
+            // The name of a blob of `photos` begins with its primary, so the worker recognizes a foreign blob by the
+            // name alone.
             let said = log.take();
             let lines: Vec<&str> = said
                 .lines()

@@ -577,7 +577,8 @@ impl Stage {
     pub(crate) async fn forge(&self, primary: &Primary, items: &Value) {
         let mut entity = Entity::new(footprint::key(primary));
         let row = |item: &Value| {
-            // The sync deletes an item whose version is true. Then a contender for its key would create the item again.
+            // The sync deletes an item whose version is true. A contender for the key would create that item again, so only
+            // the other items get a contender.
             let site = item[3]
                 .as_array()
                 .filter(|site| site.len() == 4 && item[5] != TRUE)?;

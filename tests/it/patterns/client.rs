@@ -349,7 +349,8 @@ pub(crate) async fn a_lookup_goes_on_inside_its_list_though_others_have_come_bef
             None
         )
     );
-    // A page may end within the previous list, exactly at the end of that list, or within this list.
+    // With one, two and three rows, a page ends within the list of Kim, exactly at its end, and within the list of
+    // King.
     for top in [1, 2, 3] {
         let (mut found, mut after) = (Vec::new(), inside.clone());
         while after.is_some() {
@@ -835,7 +836,8 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     );
     assert!(found.joined[&site.table("ByName§")][0].is_some());
 
-    // The rows below are a row without a matching entity, rows without the joined value, a wide entity, and joins of two tables.
+    // The cases below: the other entity does not exist, the row lacks a value that the key needs, two joins of which
+    // one adds a wide entity, and a lookup that finds no rows.
     let own = |pk: &str| {
         site.client
             .lookup_table(&staff, &[format!("PartitionKey={pk}")])
@@ -1089,8 +1091,8 @@ pub(crate) async fn a_cached_table_is_asked_when_its_time_is_over(site: &Site) {
     assert_eq!(read(&client, &sales).await, found("Sales", 1));
     later(29);
     assert_eq!(read(&client, &sales).await, found("Sales", 0));
-    // After another client's write, the cache returns the new version when the entry has expired, which takes one more request. A client without the
-    // cache, or after a `forget`, returns the new version at once.
+    // Another client writes. The cache returns the new version only after the entry has expired, and then takes two
+    // requests instead of one. A client without the cache, or after a `forget`, returns the new version at once.
     site.write("Departments§", named("Sales and Service")).await;
     assert_eq!(read(&client, &sales).await, found("Sales", 0));
     assert_eq!(

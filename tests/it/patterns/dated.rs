@@ -1,4 +1,5 @@
-//! Views of tables by date: their target tables are created and dropped together with the source table, and nothing remains.
+//! Views of dated tables: their target tables are created and dropped together with the source table, and nothing
+//! remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,7 +84,7 @@ fn logins(date: &str) -> String {
     format!("Logins§x{date}")
 }
 
-/// Maintains the tables by date, as a daemon does every hour.
+/// Maintains the dated tables, as a daemon does every hour.
 async fn tend(site: &Site) {
     let stores = Stores::new([(AccountName::main(), site.account.clone())].into());
     let keeper = Keeper::new(
@@ -266,7 +267,7 @@ pub(crate) async fn what_is_derived_from_a_table_by_date_comes_and_goes_with_it(
         .unwrap_err();
     assert!(error.to_string().contains("does not match"), "{error}");
 
-    // An audit finds and repairs a copy that was changed on one day.
+    // A copy is deleted from the table of one day. An audit finds and repairs it.
     let copy = EntityKey::new("ada", "web_1").unwrap();
     let target = site.table(&format!("ByUser§x{before}"));
     site.account

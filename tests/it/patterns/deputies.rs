@@ -251,8 +251,8 @@ pub(crate) async fn a_ring_ends_in_an_error_that_names_it_and_its_entities_lose_
     }
 }
 
-/// Two people name the same deputy, and the deputy has the properties of the person written last. A put of either person replaces the properties of
-/// the other, and the jobs do not trigger each other forever.
+/// Two people name the same deputy. The deputy has the properties of the person who was written last. A put of either
+/// person replaces the properties of the other, and the jobs do not trigger each other forever.
 pub(crate) async fn the_last_of_two_has_the_one_that_both_name(site: &Site) {
     let put = |rk: &str, deputy: &str| json!({"op": "put", "table": "Desks§", "entity": {"PartitionKey": "p", "RowKey": rk, "Name": rk, "Deputy": deputy}});
     let said = async |rk: &str| {

@@ -1,4 +1,5 @@
-//! Data series: one entity per day with one property per hour, each of which its own job writes. Another series has more than 252 values.
+//! Data series: one entity per day with one property per hour. Each property is written by a job of its own. Another
+//! series has more than 252 values.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Both directions at once: a department sets its name on its people, and the manager sets the manager's properties on the department. Both are in
-//! one partition, as in Azure's guide, or in two tables.
+//! Both directions at once: a department sets its name on its people, and the manager sets the manager's properties on
+//! the department. Departments and people are in one partition, as in Azure's guide, or in two tables.
 
 use std::collections::BTreeMap;
 
@@ -146,8 +146,8 @@ impl Tables {
     }
 }
 
-/// Runs the queued jobs, which must succeed. Checks that departments and people have each other's properties, and that nobody has properties of
-/// itself.
+/// Runs the queued jobs, which must succeed. Checks that departments and people have each other's properties, and that
+/// no entity sets properties on itself.
 async fn agrees(site: &Site, tables: &Tables, company: &Company) {
     assert_eq!(site.do_queued().await, [""; 0]);
     let manager = |pk: &str| {
@@ -379,7 +379,7 @@ pub(crate) async fn two_failing_primaries_in_each_others_ranges_come_to_rest(sit
     assert_eq!(
         (told("reconciling"), told("applying")),
         (2, 1),
-        "each twin by a sync of its own, and the overlap: {failed:?}"
+        "the sync of each twin and one propagation must fail: {failed:?}"
     );
     let twins: Vec<_> = site
         .keys("Twins§", "Twin")

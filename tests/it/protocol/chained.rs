@@ -268,7 +268,7 @@ async fn synced(lab: &Lab) {
 
 fn stories() -> [Story; 6] {
     [
-        ("an employee comes, and is synced", |lab| {
+        ("an employee was created, and is synced", |lab| {
             async move {
                 lab.write(employee("1", "info@contoso.com", "King")).await;
                 sync("Sales", "1")
@@ -303,7 +303,7 @@ fn stories() -> [Story; 6] {
             }
             .boxed()
         }),
-        ("an employee is gone, and is synced", |lab| {
+        ("an employee was deleted, and is synced", |lab| {
             async move {
                 synced(&lab).await;
                 lab.remove("Sales", "1").await;
@@ -434,7 +434,8 @@ async fn a_primary_that_is_gone_leaves_no_tombstone_while_what_follows_fails() {
     assert!(lab.rows(FOOTPRINTS).await.is_empty());
 }
 
-/// If the card is synced alone, its pass asks the holder a second time, because a late insert might have restored the row.
+/// If the card is synced alone, its pass asks the holder a second time, because a late insert might have restored the
+/// holder's row.
 #[tokio::test]
 async fn a_pass_that_follows_another_asks_the_holder_of_a_key_once() {
     let card = job(&json!({"op": "sync", "table": "Cards", "pk": "cards", "rk": "2"}));

@@ -1,5 +1,5 @@
-//! Views of tables by date, under disturbance. If a drop is interrupted, the next drop completes it. Late writes
-//! restore nothing, and tables of other dates are unchanged.
+//! Views of dated tables, under disturbance. If a drop is interrupted, the next drop completes it. Late writes restore
+//! nothing, and tables of other dates are unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -249,7 +249,7 @@ async fn requests_that_arrive_after_the_drop_bring_nothing_back() {
             let late = lab.work(&job(&put)).await;
             assert!(
                 late.is_err_and(|failure| failure.class == FailureClass::Permanent),
-                "what a put carries would be lost"
+                "the put must fail, or its entity would be lost"
             );
             dropped(
                 &lab,
@@ -350,7 +350,7 @@ async fn count(lab: &Lab, day: &str) -> Option<usize> {
     }
 }
 
-/// Without the view, the catalog no longer knows that the view's table is a table by date.
+/// Without the view, the catalog no longer knows that the view's table is a dated table.
 #[tokio::test]
 async fn members_leave_the_list_of_a_view_that_is_gone_and_the_list_goes_with_its_table() {
     let lab = counted().await;

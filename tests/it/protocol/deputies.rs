@@ -2,8 +2,9 @@
 //! a deputy, and the view sets the person's name on the deputy's entity.
 //!
 //! The engine does not rewrite set properties that are already equal, so only the announcement stops a late write. Each
-//! story runs undisturbed and disturbed at each of its operations. It also runs with another worker that does whole
-//! jobs before one of its operations. After that the first worker continues for some operations, and stops.
+//! story runs undisturbed and disturbed at each of its operations. Each story also runs with another worker, which does
+//! whole jobs before one operation of the first worker. After that the first worker continues for some operations, and
+//! stops.
 
 use evenkeel_engine::FailureClass;
 use evenkeel_engine::footprint::{FOOTPRINTS, Footprint};
@@ -76,7 +77,8 @@ impl Partitions {
         )
     }
 
-    /// A client writes a person without the properties that the view sets, which a merge keeps.
+    /// A client writes a person without the properties that the view sets. The write is a merge, so these properties
+    /// stay.
     async fn write(self, lab: &Lab, rk: &str, name: &str, deputy: &str) {
         let operation = TableOperation::InsertOrMerge(self.person(rk, name, deputy));
         lab.account
@@ -121,7 +123,7 @@ fn stories() -> Vec<Story> {
     let lined_up: Step = |towns, lab| Box::pin(async move { towns.lined_up(&lab).await });
     vec![
         (
-            "one is put whom another names already",
+            "a person is put whom another person already names as deputy",
             |towns, lab| {
                 Box::pin(async move {
                     towns.writes(&lab, "cid", "Cid", "").await;
@@ -166,18 +168,18 @@ fn stories() -> Vec<Story> {
         ("one is put as before", lined_up, |towns| {
             towns.put("ann", "Ann", "bob")
         }),
-        ("one has no deputy any more", lined_up, |towns| {
+        ("Ann has no deputy any more", lined_up, |towns| {
             towns.put("ann", "Ann", "")
         }),
-        ("one turns to another", lined_up, |towns| {
+        ("Ann names another deputy", lined_up, |towns| {
             towns.put("ann", "Ann", "dan")
         }),
-        ("one goes", lined_up, |towns| {
+        ("Ann is deleted", lined_up, |towns| {
             job(&json!({"op": "delete", "table": "Employees", "pk": towns.of("ann"), "rk": "ann"}))
         }),
-        ("a thorough look", lined_up, |towns| towns.thorough("ann")),
+        ("full sync of Ann", lined_up, |towns| towns.thorough("ann")),
         (
-            "all of a line were renamed, and the first is synced",
+            "all in a chain were renamed, and the first is synced",
             |towns, lab| {
                 Box::pin(async move {
                     towns.lined_up(&lab).await;
@@ -202,17 +204,17 @@ fn stories() -> Vec<Story> {
 /// What others do between two operations: a client writes, and another worker runs the jobs.
 fn meddlers() -> [(&'static str, Step); 8] {
     [
-        ("the other is renamed", |towns, lab| {
+        ("Bob is renamed", |towns, lab| {
             Box::pin(async move { towns.renames(&lab, "bob", "Bobby").await })
         }),
-        ("the same is renamed", |towns, lab| {
+        ("Ann is renamed", |towns, lab| {
             Box::pin(async move { towns.renames(&lab, "ann", "Annie").await })
         }),
-        ("the same has its old name again", |towns, lab| {
+        ("Ann has her old name again", |towns, lab| {
             Box::pin(async move { towns.renames(&lab, "ann", "Ann").await })
         }),
         (
-            "the same is renamed, and has its old name again",
+            "Ann is renamed, and then has her old name again",
             |towns, lab| {
                 Box::pin(async move {
                     towns.renames(&lab, "ann", "Annie").await;
@@ -221,7 +223,7 @@ fn meddlers() -> [(&'static str, Step); 8] {
             },
         ),
         (
-            "of the same nothing can be derived for a while",
+            "for a while nothing can be derived from Ann",
             |towns, lab| {
                 Box::pin(async move {
                     let deputy = towns.deputy(&lab, "ann").await;
@@ -236,14 +238,14 @@ fn meddlers() -> [(&'static str, Step); 8] {
                 })
             },
         ),
-        ("the same parts and comes back", |towns, lab| {
+        ("Ann has no deputy for a while", |towns, lab| {
             Box::pin(async move {
                 let deputy = towns.deputy(&lab, "ann").await;
                 towns.writes(&lab, "ann", "Ann", "").await;
                 towns.writes(&lab, "ann", "Ann", &deputy).await;
             })
         }),
-        ("the other goes, and is there anew", |towns, lab| {
+        ("Bob is deleted, and created again", |towns, lab| {
             Box::pin(async move {
                 let deputy = towns.deputy(&lab, "bob").await;
                 lab.remove(towns.of("bob"), "bob").await;
@@ -257,7 +259,7 @@ fn meddlers() -> [(&'static str, Step); 8] {
                     .extend(["ann", "cid"].map(|rk| towns.thorough(rk)));
             })
         }),
-        ("both are looked at thoroughly", |towns, lab| {
+        ("Ann and Bob get a full sync", |towns, lab| {
             Box::pin(async move {
                 for rk in ["ann", "bob"] {
                     lab.work(&towns.thorough(rk)).await.unwrap();
@@ -284,7 +286,7 @@ async fn wrong(lab: &Lab) -> Option<String> {
         if row.entity.text("ForName") != name
             || row.entity.get("ek_owner_deputy").is_some() != name.is_some()
         {
-            return Some(format!("{rk} should say {name:?}: {:?}", row.entity));
+            return Some(format!("{rk} needs ForName {name:?}: {:?}", row.entity));
         }
         let primary = Primary {
             table: table("Employees"),

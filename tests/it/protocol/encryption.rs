@@ -276,19 +276,19 @@ type Conditional = (&'static str, fn() -> Vec<Job>, &'static str, [bool; 2]);
 
 const CONDITIONAL: [Conditional; 9] = [
     (
-        "holds",
+        "the condition holds",
         || vec![of(Some("EU"), "replace", &whole())],
         "Sales",
         [true, true],
     ),
     (
-        "does not hold",
+        "the condition does not hold",
         || vec![of(Some("US"), "replace", &whole())],
         "Sales",
         [false, false],
     ),
     (
-        "begins to hold",
+        "the condition begins to hold",
         || {
             vec![
                 of(Some("US"), "replace", &whole()),
@@ -299,7 +299,7 @@ const CONDITIONAL: [Conditional; 9] = [
         [true, true],
     ),
     (
-        "begins to hold, with another value",
+        "the condition begins to hold, with another value",
         || {
             vec![
                 of(
@@ -314,7 +314,7 @@ const CONDITIONAL: [Conditional; 9] = [
         [true, true],
     ),
     (
-        "holds of what is stored",
+        "the condition holds for the stored entity",
         || {
             vec![
                 of(Some("EU"), "replace", &whole()),
@@ -325,7 +325,7 @@ const CONDITIONAL: [Conditional; 9] = [
         [true, true],
     ),
     (
-        "ends to hold",
+        "the condition no longer holds",
         || {
             vec![
                 of(Some("EU"), "replace", &whole()),
@@ -336,7 +336,7 @@ const CONDITIONAL: [Conditional; 9] = [
         [true, true],
     ),
     (
-        "ends to hold, with another value",
+        "the condition no longer holds, with another value",
         || {
             vec![
                 of(Some("EU"), "replace", &whole()),
@@ -347,13 +347,13 @@ const CONDITIONAL: [Conditional; 9] = [
         [false, true],
     ),
     (
-        "moves to where it holds",
+        "a move to a key where the condition holds",
         || vec![of(Some("US"), "replace", &whole()), moved("Secret")],
         "Secret",
         [true, true],
     ),
     (
-        "moves to where it does not hold",
+        "a move to a key where the condition does not hold",
         || {
             vec![
                 of(Some("EU"), "replace", &whole()),
@@ -432,7 +432,8 @@ async fn a_condition_costs_a_data_key_only_where_it_holds_and_is_judged_again_in
         "no data key may be read"
     );
 
-    // Before or after the other, another job writes the region, on which the encryption of this job's values depends.
+    // Two jobs run at the same time, in either order. One job writes the region. Whether the other job's values are
+    // encrypted depends on the region.
     for region_first in [false, true] {
         let lab = conditional();
         lab.work(&of(Some("US"), "replace", &whole()))

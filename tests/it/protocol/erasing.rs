@@ -1,5 +1,5 @@
-//! Erasures that race with other jobs. If an entity was put again later, the erasure leaves it alone, even if it is
-//! archived by then, and it can still be decrypted.
+//! Erasures that race with other jobs. If an entity was put again later, the erasure leaves the entity alone, even if
+//! the entity is archived by then. The entity can still be decrypted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -224,8 +224,8 @@ async fn a_delivery_of_an_erasure_that_is_held_up_leaves_an_entity_put_anew_afte
     }
 }
 
-/// An erasure completes before each operation of a put. In some runs a plain delete before that has kept the data key.
-/// In others the entity never existed and has no data key.
+/// An erasure completes before each operation of a put. In some runs the entity exists before the put. In others a
+/// plain delete has deleted the entity and kept its data key, or the entity never existed and has no data key.
 #[tokio::test]
 async fn a_put_that_loses_to_an_erasure_encrypts_by_the_data_key_that_is_there_in_the_end() {
     let prepared = async |before: &str| {
@@ -588,7 +588,7 @@ async fn nothing_of_an_erased_entity_remains_except_what_its_erasure_reports() {
                 .await
                 .into_iter()
                 .all(|(_, content)| !content.contains("another@contoso.com")),
-            "{story}: the other one stays"
+            "{story}: the other entity must stay"
         );
     }
 }

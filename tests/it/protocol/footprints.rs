@@ -290,8 +290,8 @@ async fn a_state_whose_footprint_could_be_announced_and_not_closed_is_refused_be
     assert_eq!(lab.rows("ByName").await, []);
 }
 
-/// A pass stopped after it announced copies of an entity that was back. Then a client deletes the entity again, and a
-/// reader asks whether it is settled. A copy of the stopped pass may exist.
+/// An entity was deleted and is back. A pass stops after it has announced copies of the entity. Then a client deletes
+/// the entity again, and a reader asks whether the entity is settled. A copy of the stopped pass may exist.
 #[tokio::test]
 async fn a_tombstone_is_no_answer_to_a_reader_once_a_pass_has_announced_copies_of_an_entity_that_is_back()
  {

@@ -279,7 +279,8 @@ fn is_in_step(lab: &Lab) -> Result<(), String> {
         .map(str::to_owned)
         .collect();
     for (place, found) in said(lab) {
-        // An interrupted run may have pointed to a former photo, so the photo is kept until the recheck of that run.
+        // An interrupted run may have pointed to a former photo, so the former photo is kept until the recheck of that
+        // run.
         if !(found == wanted || place == "photo" && found.is_superset(&wanted)) {
             return Err(format!("{place} has {found:?}, the department {wanted:?}"));
         }
@@ -682,7 +683,7 @@ async fn a_view_that_is_retired_while_a_propagation_waits_leaves_its_department_
     .unwrap();
     assert!(
         !told(&lab).await.in_step,
-        "what it had set is still to be cleared"
+        "the properties that the retired view has set must still be cleared"
     );
     for propagation in propagations(&lab).await {
         lab.work(&propagation).await.unwrap();
@@ -733,7 +734,7 @@ async fn a_deleted_department_keeps_its_footprint_until_its_range_is_cleared() {
     let waits = told(&lab).await;
     assert!(
         waits.propagating && !waits.missing && !waits.in_step,
-        "{waits:?}: all people must still have its name"
+        "{waits:?}: all people must still have the department's name"
     );
     delivered(&lab, &queued[0], "deleted").await;
     assert!(told(&lab).await.in_step);

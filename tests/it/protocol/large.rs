@@ -216,7 +216,7 @@ fn scenarios() -> Vec<Scenario> {
             after: Some(("Drawer", here, photo(FIRST))),
         },
         Scenario {
-            name: "it is shut away over what was",
+            name: "it is shut away over an earlier value",
             before: || {
                 vec![
                     put(&person("Old").with("Photo", SECOND), "replace"),
@@ -255,7 +255,7 @@ fn scenarios() -> Vec<Scenario> {
             after: Some(("Papers", here, photo(FIRST))),
         },
         Scenario {
-            name: "it is filed over an earlier filing",
+            name: "it is filed over an earlier document",
             before: || {
                 vec![
                     put(&person("Old").with("Photo", SECOND), "replace"),
@@ -530,7 +530,7 @@ async fn a_staged_value_is_refused_where_its_table_keeps_none_and_nothing_is_wri
     let refused = lab.work(&put).await;
     assert!(
         refused.is_err_and(|failure| failure.class == FailureClass::Permanent),
-        "what a put carries would be lost"
+        "the put must fail, or its values would be lost"
     );
     assert!(
         lab.sim
@@ -976,7 +976,8 @@ async fn the_absence_of_an_item_is_not_derived_from_a_pointer() {
             "{sign}: {}",
             refused.chain()
         );
-        // If another part of the key is missing, there is no item in any case, and the value may be in a blob.
+        // If another part of the key is missing, the view has no item, whatever the value is. So the value may be in a
+        // blob.
         lab.work(&put(mail)).await.unwrap();
         assert!(lab.sim.rows(&table("ByDomain")).is_empty());
     }
@@ -1099,7 +1100,7 @@ fn syncs(other: Lab, _: Job) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Another worker gets the same message, because the first worker lost its lease without noticing, and does the job.
+/// The first worker has lost its lease without noticing. Another worker gets the same message, and does the job.
 fn does_the_same(other: Lab, job: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move { drop(other.deliver_until_done(&job).await) })
 }

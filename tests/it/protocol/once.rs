@@ -272,7 +272,7 @@ async fn an_etag_that_was_asked_for_is_asked_of_the_version_that_goes() {
             .await;
         lives(
             &lab,
-            &format!("if_match, to {archive_name}, and an unheard deletion"),
+            &format!("if_match, to {archive_name}, and a deletion whose answer is lost"),
         )
         .await;
 
@@ -630,8 +630,8 @@ async fn a_redelivered_archive_job_does_not_overwrite_a_newer_archived_version()
     }
 }
 
-/// A first delivery has read one version, and is delayed at some operation. Meanwhile a job that was sent before it
-/// archives the next version.
+/// The first delivery of an archive job has read one version, and is delayed at some operation. Meanwhile an archive
+/// job that was sent earlier archives the next version.
 #[tokio::test]
 async fn a_delayed_archive_job_does_not_overwrite_a_newer_archived_version() {
     for (archive, restored) in [
@@ -689,7 +689,7 @@ async fn a_delayed_archive_job_does_not_overwrite_a_newer_archived_version() {
                     .into_iter()
                     .flatten()
                     .any(|email| email == "second@contoso.com"),
-                "{story}: {there:?} here, {kept:?} kept"
+                "{story}: {there:?} in the table, {kept:?} in the archive"
             );
         }
         assert!(at > 3, "{archive}: {at}");
@@ -819,8 +819,8 @@ async fn a_redelivery_leaves_newer_entities_despite_different_clocks() {
     }
 }
 
-/// A write before the job was sent must be included in the job, although the time of a client that writes and sends at
-/// once may be a second ahead of what a redelivery can determine.
+/// A job must include every write that was made before the job was sent. A redelivery can determine these times only to
+/// about a second, so in that case the write and the job are three seconds apart.
 #[tokio::test]
 async fn a_job_is_done_however_far_the_services_clocks_differ() {
     let delete = json!({"op": "delete", "table": "Employees", "pk": "Sales", "rk": "1"});
@@ -912,8 +912,8 @@ async fn a_move_does_not_overwrite_a_changed_destination() {
     assert!(met > 0, "some change must arrive in time");
 }
 
-/// An older put runs late, and a client merges into the entity that it writes. The delete was sent before both, and
-/// comes last.
+/// A put was sent before a delete, but runs after the delete was sent. In some runs a client then merges into the
+/// entity that the put has written. The delete runs last.
 #[tokio::test]
 async fn a_delete_leaves_what_a_client_merged_into_an_older_puts_entity() {
     let entity = json!({"PartitionKey": "Sales", "RowKey": "1", "Email": "anew@contoso.com", "FirstName": "Ada", "LastName": "King"});

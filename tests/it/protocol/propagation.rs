@@ -384,7 +384,7 @@ async fn what_a_retired_view_has_set_is_cleared_in_a_table_that_only_an_earlier_
     next.generations
         .retired
         .insert(says.name.clone(), (1, Source::Table(says.source.clone())));
-    // Without this check, a forged message could start a walk over any table.
+    // The job is refused. Otherwise a forged message could start a walk over any table.
     let strange = before
         .under(next.clone())
         .work(&propagation("a"))

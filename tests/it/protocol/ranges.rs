@@ -291,7 +291,7 @@ fn stories(layout: Layout) -> [(&'static str, Step, Job); 9] {
             sync("Employees", "e9"),
         ),
         (
-            "one is put again, whom views may lead on from",
+            "the manager is put again, whose address a view may set",
             settled,
             job(
                 &json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": "Sales", "RowKey": MANAGER, "Email": MANAGER}}),
@@ -509,8 +509,8 @@ async fn what_an_earlier_delivery_writes_after_a_later_one_has_ended_is_followed
             .await
             .unwrap()
             .unwrap();
-        // This write stands for a late write of the first delivery, whose message the second delivery has deleted. The
-        // content stays the same, and the row gets a new ETag.
+        // This write stands for a late write of the first delivery. The second delivery has already deleted the
+        // message. The content stays the same, and the row gets a new ETag.
         let again = TableOperation::Merge(
             Entity::new(EntityKey::new("Sales", "e1").unwrap()),
             IfMatch::Any,
@@ -556,9 +556,9 @@ async fn a_late_write_of_a_retired_views_last_range_overlays_finds_another_versi
     );
 }
 
-/// A worker with an older catalog, in which the view is retired, clears the properties, even on the department's own row.
-/// Its run is not acknowledged. The next delivery, under the newer catalog, finds in the department's footprint that the
-/// older catalog has closed it.
+/// The view is retired in an older catalog. A worker with that catalog clears the properties, even on the department's
+/// own row, but its delivery is not acknowledged. The next delivery goes to a worker with the newer catalog. It finds
+/// in the department's footprint that the older catalog has closed the footprint.
 #[tokio::test]
 async fn what_an_older_catalog_closes_in_a_range_is_in_step_after_the_next_delivery() {
     let layout = Layout::Together;
@@ -669,7 +669,8 @@ async fn what_is_propagated_arrives_whoever_does_what_in_between_at_every_operat
                         let lab = Lab::with(SMALL, catalog(layout));
                         prepare(lab.clone()).await;
                         lab.faults.arm(at, Disturbance::Meddle);
-                        // After that, a request whose sender gives up arrives much later.
+                        // In some runs, the sender of one of the next two requests gives up, and the request arrives
+                        // much later.
                         if let Some(late) = late {
                             lab.faults.arm(late, Disturbance::ArriveLater(6));
                         }

@@ -134,8 +134,8 @@ async fn a_delayed_delivery_leaves_an_entity_created_after_a_later_delivery() {
 }
 
 /// A second run completes before each operation of the first run. As soon as both runs have ended, derived data must be
-/// correct without a recheck. For this, a run must find in the footprint what the other run wrote after the first read of
-/// the footprint.
+/// correct without a recheck. For this, a run must find what the other run wrote to the footprint after this run had
+/// read the footprint for the first time.
 #[tokio::test]
 async fn two_concurrent_runs_leave_nothing_to_a_recheck() {
     let put = |email: &str, last_name: &str| {

@@ -298,7 +298,7 @@ async fn an_archive_keeps_what_others_have_set_and_whose_it_is() {
     assert_eq!(
         restored.get("ek_owner_mentor"),
         None,
-        "until its mentor's next propagation: {restored:?}"
+        "the mentor's mark must be absent until the mentor sets its property again: {restored:?}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! A table by date, under disturbance: the table is dropped when each of its rows is in exactly one file, and not
+//! A dated table, under disturbance: the table is dropped when each of its rows is in exactly one file, and not
 //! earlier.
 
 use std::collections::BTreeMap;
@@ -430,7 +430,7 @@ async fn begun(lab: &Lab) -> Value {
     let Some(Outcome::Advanced { fields, .. }) =
         lab.deliver_until_done(&drop_table(&json!({}))).await
     else {
-        panic!("it came to its end at once")
+        panic!("the first delivery must stop before the end of the job")
     };
     lab.faults.calm();
     fields["cursor"].clone()

@@ -253,7 +253,7 @@ fn scenarios() -> Vec<Scenario> {
             },
         },
         Scenario {
-            name: "a thorough sync mends what somebody else did",
+            name: "a full sync repairs what somebody else changed",
             prepare: |lab| {
                 Box::pin(async move {
                     hired(&lab).await;
@@ -386,7 +386,7 @@ const MEDDLERS: [(&str, Step); 4] = [
             lab.work(&sync("Sales", "1")).await.unwrap();
         })
     }),
-    ("a change, a long time and all second looks", |lab| {
+    ("a change, a long time and all rechecks", |lab| {
         Box::pin(async move {
             lab.write(person("1", "Meddled", 9)).await;
             lab.work(&sync("Sales", "1")).await.unwrap();
@@ -394,7 +394,7 @@ const MEDDLERS: [(&str, Step); 4] = [
             lab.finish().await;
         })
     }),
-    ("an end, a long time and all second looks", |lab| {
+    ("an end, a long time and all rechecks", |lab| {
         Box::pin(async move {
             lab.remove("Sales", "1").await;
             lab.work(&sync("Sales", "1")).await.unwrap();

@@ -265,8 +265,8 @@ async fn prepared((before, after): (Accounts, Accounts)) -> (Lab, Lab) {
     (old, new)
 }
 
-/// Checks that each person's items are where the catalog under which the person was last settled requires. For people
-/// who were settled under the last catalog, a plan must find nothing to do.
+/// Each person was last settled under one of the catalogs. Checks that the person's items are where that catalog
+/// requires. For people who were settled under the last catalog, a plan must find nothing to do.
 async fn check(lab: &Lab, people: &[Person], last: Accounts, story: &str) {
     let (stored, expected) = (stored(lab).await, expected(people));
     let (missing, stale) = (expected.difference(&stored), stored.difference(&expected));

@@ -539,7 +539,7 @@ async fn the_error_about_a_list_of_a_former_view_names_it_and_the_remedies() {
                 .any(|taken| taken.by == "the list of view old_list"),
             "{plan}"
         );
-        // The last former member removes the list when it is deleted or synced.
+        // The list is removed when its last former member is deleted or synced.
         lab.work(&job(
             &json!({"op": "delete", "table": "Bookings", "pk": "r1", "rk": "b1"}),
         ))

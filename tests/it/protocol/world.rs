@@ -121,7 +121,7 @@ impl FaultInjector {
     }
 
     /// Executes the next delete of a row of this table, and loses the answer. `meddling` runs before the next request.
-    /// If that request repeats the delete, it is refused as `then` specifies, or else reaches the store.
+    /// If that request repeats the delete, it is refused with the class `then`. Without `then` it reaches the store.
     pub(crate) fn lose_the_deletion_of(
         &self,
         table: &'static str,
@@ -135,7 +135,7 @@ impl FaultInjector {
         });
     }
 
-    /// Whether such a delete was sent, and another request after it.
+    /// Returns `true` if such a delete was sent, and after it another request.
     pub(crate) fn has_lost_it(&self) -> bool {
         self.unheard.lock().unwrap().is_none()
     }

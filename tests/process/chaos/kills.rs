@@ -4,9 +4,9 @@
 //! Azurite is paused and, half-way, restarted cleanly. Then jobs whose attempts were used up by crashes are
 //! requeued, as an operator does, and no acknowledged job may be lost.
 //!
-//! `EVENKEEL_KILLS` sets the number of kills on each store (20 by default). A storm has twenty kills, because Azurite's
-//! requests take longer the more messages a queue has. Half as many additional kills happen while messages contain
-//! batches.
+//! `EVENKEEL_KILLS` sets the number of kills on each store (20 by default). The kills happen in storms of twenty,
+//! because Azurite's requests take longer the more messages a queue has. After each storm, another storm of ten kills
+//! sends batches.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;

@@ -1,5 +1,5 @@
-//! Every operation of the Azure adapter with every network fault. Each has the right error class and is sent once. If a
-//! repetition is allowed, the repetition has the right result.
+//! Every operation of the Azure adapter with every network fault. The error must have the right class, and the request
+//! must be sent only once. With retries, an operation that may be repeated must succeed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -424,8 +424,9 @@ impl FaultyLine {
     }
 }
 
-/// The answer to a HEAD request has no body that could be cut off. If a request for several messages fails with 500,
-/// the adapter itself requests them one by one, because one bad message would block all others.
+/// Whether the operation can have the fault. The answer to a HEAD request has no body that could be cut off. The
+/// adapter itself repeats a request for several messages that fails with 500: it then gets the messages one by one,
+/// because one bad message would block all others.
 fn makes_sense(name: &str, fault: Fault) -> bool {
     match fault {
         Fault::CutOff => !matches!(name, "blob properties" | "count messages"),

@@ -338,7 +338,7 @@ fn many_jobs_are_submitted_at_once_and_waited_for() {
     assert_eq!(
         of,
         [(json!(0), json!(1)), (json!(1), json!(1))],
-        "an index is of the array, whatever its element asks for"
+        "`first` must be the index in the array of the request"
     );
 }
 
@@ -478,7 +478,7 @@ fn poisoned_jobs_are_shown_requeued_and_discarded() {
     assert_eq!(
         of_cause["messages"].as_array().unwrap().len(),
         3,
-        "they differ in their keys alone"
+        "all three have one cause, because their errors differ only in the keys"
     );
     assert_eq!(api.get("/api/v1/poison?queue=nowhere").status, 404);
     api.awaits("/api/v1/status", |status| {
@@ -514,7 +514,7 @@ fn poisoned_jobs_are_shown_requeued_and_discarded() {
         )
         .status,
         422,
-        "nor does a mistyped criterion"
+        "a mistyped criterion discards nothing"
     );
     let nothing = api
         .post(

@@ -78,7 +78,7 @@ fn what_waits_for_an_operator_is_an_error_with_its_remedy() {
     );
     assert_eq!(
         summary["errors"], 2,
-        "the poison, and a job without a worker"
+        "the poisoned message, and a job without a worker"
     );
     let shown = stdout(&place.run(&["doctor"]).code(1));
     says(

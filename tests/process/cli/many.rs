@@ -44,7 +44,7 @@ fn ten_thousand_dead_letters_make_no_page_longer_and_one_of_them_is_requeued_for
     let shown_again = requests(&api.get("/metrics").body, "update_message");
     assert!(
         (1..32).contains(&shown_again),
-        "only its own page may be hidden meanwhile: {shown_again}"
+        "only the messages of one page may be hidden meanwhile: {shown_again}"
     );
 }
 

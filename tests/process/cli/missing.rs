@@ -27,7 +27,7 @@ fn jobs_wait_for_a_declared_table_that_is_gone_and_the_worker_is_not_ready_meanw
         (line["table"].as_str(), line["level"].as_str()),
         (Some("EmployeesByEmail"), Some("ERROR"))
     );
-    until("it says that it is not ready", || {
+    until("the daemon reports that it is not ready", || {
         get("/readyz").status == 503
     });
     says(&get("/readyz").body, &["missing_table", "EmployeesByEmail"]);

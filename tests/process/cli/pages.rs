@@ -324,7 +324,7 @@ fn a_message_about_many_opens_into_its_keys_and_is_found_by_each() {
     );
     assert_eq!(
         job["keys"][1]["ending"], "poisoned",
-        "then what did not end well: two want one address"
+        "then the failed key: two employees want one address"
     );
     says(job["keys"][1]["error"].as_str().unwrap(), &["is taken by"]);
     assert_eq!(job["keys"].as_array().unwrap().len(), 20);
@@ -369,7 +369,7 @@ fn discarding_asks_first() {
     let page = api.ask("GET", "/poison", &browser, "").body;
     assert!(
         !page.contains("action=\"poison/discard\""),
-        "the list itself only leads to the question"
+        "the list must only link to the confirmation"
     );
     let link = page
         .split("href=\"poison/confirm?what=discard")
@@ -424,7 +424,7 @@ fn what_is_poisoned_after_the_question_is_not_discarded() {
             .matches("<li class=\"card")
             .count(),
         1,
-        "what the form of the page asks for"
+        "the list must contain only what the form selects"
     );
     let question = api
         .ask(

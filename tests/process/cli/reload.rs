@@ -92,7 +92,7 @@ fn levels_polling_and_added_views_are_taken_over_and_the_rest_is_named() {
             r#"{"op":"sync","table":"Employees","pk":"Sales","rk":"1"}"#,
         ])
         .success();
-    until("the new view has the first", || {
+    until("the new view has an item of the first employee", || {
         place
             .run(&["get", "EmployeesByName", "name", "cao_1"])
             .get_output()

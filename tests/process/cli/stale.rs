@@ -102,8 +102,8 @@ fn rows(place: &Place, tables: &[&str]) -> Vec<Row> {
     })
 }
 
-/// The old folder has another definition of a view, and a change of an entity was not settled. In a further case, only
-/// the old folder has a view.
+/// The old folder defines a view differently, and a change of an entity is not settled yet. In a further case, a view
+/// is declared only in the old folder.
 #[test]
 fn a_host_with_an_old_folder_repairs_nothing_and_keeps_no_findings() {
     const TABLES: [&str; 4] = [

@@ -348,7 +348,7 @@ fn what_is_spread_over_four_accounts_follows_its_source(accounts: &Accounts) {
         assert_eq!(
             accounts.resolved("EmployeesByEmail", "email", &email(*number, *version))["Resume"],
             wanted,
-            "through the pointer of a copy"
+            "the pointer in the copy must lead to the same value"
         );
     }
 
@@ -383,7 +383,7 @@ fn one_account_that_is_away_stops_no_work_that_does_not_need_it() {
         accounts
             .site
             .submit(&some.map(|number| put(number, 1)).collect::<Vec<_>>());
-        wait_until("only those that need the account wait", || {
+        wait_until("only jobs that need the unreachable account wait", || {
             accounts.waiting() == 4
         });
     }

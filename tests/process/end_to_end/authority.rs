@@ -1,5 +1,5 @@
-//! Entra ID on this machine: a token authority, whose TLS certificate was issued by a private authority, and a gateway
-//! to an Azurite, which accepts only tokens.
+//! Entra ID on this machine: a token authority, and a gateway to an Azurite. The gateway accepts only tokens. The TLS
+//! certificate of the token authority was issued by a private authority.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

@@ -227,7 +227,7 @@ fn shown_and_mended(site: &Site) {
     assert_eq!(
         site.run_until_idle(&[]).done,
         3,
-        "including the jobs that waited for the table and the address"
+        "the sync, the job that waited for the table, and the sync of the employee who wants the address"
     );
     let address = &site.rows("EmployeesByEmail")
         [&("email_Sales".to_owned(), "jun@contoso.com".to_owned())]

@@ -453,7 +453,7 @@ fn values_are_encrypted_under_the_condition_of_their_table(site: &Site) {
     }
 
     // Two merges change whether the condition holds: one entity has plain values, and the other has encrypted values.
-    // The third merge does not contain the property of the condition, so the client encrypts its value.
+    // The third merge does not contain the property of the condition, so the client encrypts the salary in that merge.
     site.submit(&[
         merge("2", json!({"Region": "EU"})),
         merge("1", json!({"Region": "US"})),

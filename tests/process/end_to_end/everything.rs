@@ -276,7 +276,7 @@ fn goes_on() -> Duration {
 
 async fn does(account: &Account, queues: &Account, client_step: ClientStep) {
     for (table, operation) in client_step.own {
-        // The entity that the client deletes may be missing. In both cases the sync that follows finds no entity.
+        // The entity that the client deletes may already be missing. Either way, the sync that follows finds no entity.
         let done = account
             .tables
             .apply(&TableName::new(table).unwrap(), &operation)

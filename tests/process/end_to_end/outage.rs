@@ -19,8 +19,9 @@ fn a_worker_outlives_an_outage_of_its_store_poisons_nothing_and_catches_up() {
         json!({"op": "put", "table": "Employees", "entity": {"PartitionKey": format!("P{}", number % 5), "RowKey": number.to_string(), "Email": email}})
     };
     site.submit(&(0..JOBS).map(put).collect::<Vec<_>>());
-    // The outage may cut off the answer of a Get. The service has then counted a delivery of messages that no worker
-    // received, which cannot be avoided. With this limit, a second counted delivery would poison the message.
+    // The outage may cut off the answer to a Get. The service has then counted a delivery, although no worker has
+    // received the messages. The program cannot avoid this. The limit of 2 allows one such delivery per message. After
+    // a second one, the message would be poisoned.
     let mut worker = site.worker(&["--set", "worker.max_dequeue_count=2"]);
     wait_until("some jobs are done", || site.count(QUEUE) < JOBS - 40);
     let Place::Azurite(azurite) = &mut site.place else {

@@ -59,8 +59,8 @@ pub(crate) struct Site {
     further: Further,
 }
 
-/// Accounts other than `main`, with the names of their tables, containers and queues. A table by date is named without
-/// the date.
+/// Accounts other than `main`, with the names of their tables, containers and queues. A dated table is named without
+/// its date.
 pub(crate) type Further = &'static [(&'static str, &'static [&'static str])];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

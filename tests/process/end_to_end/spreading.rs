@@ -396,7 +396,7 @@ fn an_account_is_added_while_jobs_run_and_another_removed(spread: &Spread) {
     }));
     assert!(
         stayed > 0 && after.iter().any(|(account, ..)| account == FURTHER[2]),
-        "some stayed, and some moved"
+        "some items must stay, and some must move"
     );
 
     // One account is removed from the view. Its items can be reached while the account is configured, and the plan
@@ -548,7 +548,7 @@ fn one_account_that_is_away_stops_no_work_whose_items_lie_elsewhere() {
             .map(|number| put(*number, 1))
             .collect::<Vec<_>>(),
     );
-    wait_until("only those that need the account wait", || {
+    wait_until("only jobs that need the unreachable account wait", || {
         spread.waiting() == 4
     });
     assert!(worker.runs());

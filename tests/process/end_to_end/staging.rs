@@ -48,8 +48,8 @@ fn what_both_sdks_staged_in_blocks_becomes_a_value_and_comes_out_as_a_file() {
     for (row, said, bytes) in &staged {
         check(&site, row, said, *bytes);
     }
-    // A second value replaces the first. The job is sent when the first value is written, because a queue does not keep
-    // order.
+    // A second value replaces the first. Its job is sent after the first value was written, because a queue does not
+    // keep order.
     let second = stage_node("5000001");
     assert_eq!(site.run_until_idle(&[]).done, 1);
     check(&site, "node", &second, 5_000_001);

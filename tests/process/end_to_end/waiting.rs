@@ -182,7 +182,7 @@ fn applications_in_python_and_node_js_find_out_by_themselves_what_is_in_step() {
     );
     assert!(
         finds_out(&site, "Employees", "000223", Some(&written)),
-        "who were written by that once more"
+        "the propagation has written the employee again, who must still be settled"
     );
 
     work("delete", "Employees", "000223");

@@ -171,8 +171,9 @@ async fn a_row_that_others_hold_holds_up_no_other_of_its_batch() {
             [code, code]
         );
     }
-    // Each document of a batch has its own error. After a lock timeout (55P03) the remaining documents are still written. After a statement timeout
-    // (57014) the remaining documents are not tried, which is not an error of theirs.
+    // Each document of a batch has its own error. After a lock timeout (55P03) the remaining documents are still
+    // written. After a statement timeout (57014) the remaining documents are not tried, and each gets the error
+    // `NotTried`.
     let own = |code: &str| Err((transient, Some(code.to_owned())));
     for (version, code, last) in [(9, "55P03", Ok(())), (10, "57014", own("NotTried"))] {
         hold("< ''c''", code);
