@@ -2741,7 +2741,7 @@ fn items_that_could_outlive_their_table_by_date_are_refused() {
         ),
         (
             BY_USER.replace("Logins%Y%m%d", "Logins%d"),
-            "is not a pattern of tables by date",
+            "is not a pattern of dated tables",
         ),
         (
             BY_USER.replace("ByUser%Y%m%d", "EvenkeelFootprintsOf%Y%m%d"),

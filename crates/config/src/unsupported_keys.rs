@@ -92,7 +92,7 @@ const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
     (
         &["views"],
         "spill",
-        "rows have at most 252 properties. Set `wide = true` in the [tables] section, or use tables by date",
+        "rows have at most 252 properties. Set `wide = true` in the [tables] section, or use dated tables",
     ),
 ];
 

@@ -135,7 +135,7 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
     fn accounts(&self) -> Result<Option<AccountSet>, AlreadyReported> {
         if T::BY_DATE {
             return Ok(self
-                .account("tables by date must be in one account")?
+                .account("dated tables must be in one account")?
                 .map(AccountSet::from));
         }
         account_set(self.section, self.accounts)

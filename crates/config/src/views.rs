@@ -34,7 +34,7 @@ impl ViewTables for TableName {
     fn target(text: &str) -> Result<Self, String> {
         if DatedTables::parse(text).is_ok() {
             return Err(format!(
-                "{text:?} are tables by date, which need a source with the same dates; expected one table"
+                "{text:?} are dated tables, which need a source with the same dates; expected one table"
             ));
         }
         Self::source(text)

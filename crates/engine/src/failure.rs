@@ -27,8 +27,8 @@ pub(crate) fn storage(step: impl Into<String>, error: StoreError) -> Failure {
     }
     let class = match error.class {
         // If a declared table or container is missing, every job fails alike, and the backlog must not be moved to the
-        // poison queue. So work waits until the table or container is created again. There are two exceptions. Tables
-        // by date are dropped when their time is over, so `dated` decides about them. A missing index is permanent,
+        // poison queue. So work waits until the table or container is created again. There are two exceptions. Dated
+        // tables are dropped when their time is over, so `dated` decides about them. A missing index is permanent,
         // because its owner creates it.
         ErrorClass::NotFound(Missing::Container)
             if error.subject.resource.service() != Service::Search && !is_staging(&error) =>

@@ -108,7 +108,7 @@ impl CurrentCatalog {
 
     /// Adopts another record of the same views, which was found by a read that began at `sent`.
     /// Does nothing and returns `false` if the record has a later generation of a view than the
-    /// engine's catalog, other retired views, or other tables by date that follow a source.
+    /// engine's catalog, other retired views, or other dated tables that follow a source.
     pub(super) fn adopt(&self, record: &CatalogRecord, sent: Duration) -> bool {
         let own = &self.engine.catalog().generations;
         let generations = record.generations(self.engine.catalog());

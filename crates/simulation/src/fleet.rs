@@ -419,7 +419,7 @@ impl WorkerFleet {
         );
         if let Err(error) = keeper.tend(TurnTime::Now).await {
             self.shared_state.violated(format!(
-                "maintaining the tables by date failed although no fault is active: {error}"
+                "maintaining the dated tables failed although no fault is active: {error}"
             ));
         }
     }

@@ -21,7 +21,7 @@
 //!
 //! * `company`: derived items in rows.
 //! * `patterns`: derived items in blobs, items that take several rows, and items to which several primaries contribute.
-//! * `archives`: log lines, archived entities in blob containers and folders, tables by date, and a search index.
+//! * `archives`: log lines, archived entities in blob containers and folders, dated tables, and a search index.
 //! * `releases`: the entities of `company` or `patterns` in two accounts. Views may be spread over both accounts, and the catalog changes while
 //!   workers run.
 //!

@@ -27,7 +27,7 @@ pub(super) struct Mirror {
     listed: BTreeMap<Address, BTreeMap<Item, bool>>,
     /// Rechecks by queue and message, including poisoned rechecks until an operator requeues them.
     queued: BTreeMap<(String, String), Vec<QueuedRecheck>>,
-    /// Tables by date that were dropped with their rows. A late write may create such a table again. Its rows are not
+    /// Dated tables that were dropped with their rows. A late write may create such a table again. Its rows are not
     /// checked, because they disappear when the table is dropped again.
     dropped: BTreeSet<String>,
 }
@@ -41,7 +41,7 @@ impl Mirror {
                 // Records of log lines are in the same table as footprints, but are no footprints.
                 ObservedChange::Row { table, key, .. }
                     if table.as_str() == FOOTPRINTS && key.pk.as_str().starts_with('~') => {}
-                // Each table by date has its own table of footprints, whose name begins with `FOOTPRINTS`.
+                // Each dated table has its own table of footprints, whose name begins with `FOOTPRINTS`.
                 ObservedChange::Row { table, key, row }
                     if table.as_str().starts_with(FOOTPRINTS) =>
                 {

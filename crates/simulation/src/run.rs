@@ -54,7 +54,7 @@ const TENDED_AGAIN: Duration = Duration::from_mins(50);
 /// recheck, which waits twice as long.
 const RECHECKED_WITHIN: Duration = Duration::from_hours(48);
 
-/// Time after which all initial tables by date can be dropped, including those that were created in advance.
+/// Time after which all initial dated tables can be dropped, including those that were created in advance.
 const HOURS: Duration = Duration::from_hours(3);
 
 #[derive(Debug, Clone, Default)]
@@ -501,7 +501,7 @@ impl SimulationRun {
             };
             sleep(wait + Duration::from_millis(1)).await;
             self.fleet.sim_accounts.catch_up();
-            // A daemon maintains the tables by date at its start, and then every hour.
+            // A daemon maintains the dated tables at its start, and then every hour.
             let elapsed = self.shared_state.elapsed();
             if !self.catalog.retentions.is_empty()
                 && tended.is_none_or(|at| elapsed.saturating_sub(at) >= TENDED_AGAIN)
@@ -531,8 +531,8 @@ impl SimulationRun {
         ));
     }
 
-    /// Waits until the initial tables by date can be dropped, and maintains the tables a last time. Returns the time of
-    /// this maintenance. If the world has no tables by date, returns the present time.
+    /// Waits until the initial dated tables can be dropped, and maintains the tables a last time. Returns the time of
+    /// this maintenance. If the world has no dated tables, returns the present time.
     async fn last_tables(&self) -> Timestamp {
         if !self.catalog.retentions.is_empty() {
             // A worker may have stopped while it archived a table. Another worker takes over only after a while, so the
@@ -638,7 +638,7 @@ impl SimulationRun {
     }
 
     /// Checks that contention alone leaves nothing to a recheck. If no fault was injected and no message was delivered
-    /// again, derived data must be correct as soon as the jobs are done. Runs with poison messages or tables by date
+    /// again, derived data must be correct as soon as the jobs are done. Runs with poison messages or dated tables
     /// are not checked here.
     async fn nothing_left_without_faults(&self) {
         if !faultless::ran(&self.shared_state.records())

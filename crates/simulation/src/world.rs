@@ -30,7 +30,7 @@ pub enum World {
     /// Items outside single rows: lists in blobs, large values, wide entities and ranges. Also moves, audits and
     /// backfills.
     Patterns,
-    /// Archives: logs, documents and files of archived entities, and tables by date. Also documents of a search index.
+    /// Archives: logs, documents and files of archived entities, and dated tables. Also documents of a search index.
     Archives,
     /// An operator who changes the catalog while workers run, and two accounts.
     Releases,

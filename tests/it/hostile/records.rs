@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::hostile::stage::{ORDERS, OTHER_LOG, Stage, container, key, table};
 
-/// A row of the recorded catalog, for a retired view of `source`. `followers` are the tables by date that are dropped together with the tables of the
+/// A row of the recorded catalog, for a retired view of `source`. `followers` are the dated tables that are dropped together with the tables of the
 /// source.
 pub(crate) fn gone(name: &str, source: &str, followers: &Value) -> Entity {
     let target = if source.contains('%') {

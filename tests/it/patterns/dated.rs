@@ -1,4 +1,4 @@
-//! Views of tables by date: their target tables are created and dropped together with the source table, and nothing remains.
+//! Views of dated tables: their target tables are created and dropped together with the source table, and nothing remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ fn logins(date: &str) -> String {
     format!("Logins§x{date}")
 }
 
-/// Maintains the tables by date, as a daemon does every hour.
+/// Maintains the dated tables, as a daemon does every hour.
 async fn tend(site: &Site) {
     let stores = Stores::new([(AccountName::main(), site.account.clone())].into());
     let keeper = Keeper::new(

@@ -1,4 +1,4 @@
-//! Views of tables by date, under disturbance. If a drop is interrupted, the next drop completes it. Late writes
+//! Views of dated tables, under disturbance. If a drop is interrupted, the next drop completes it. Late writes
 //! restore nothing, and tables of other dates are unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -350,7 +350,7 @@ async fn count(lab: &Lab, day: &str) -> Option<usize> {
     }
 }
 
-/// Without the view, the catalog no longer knows that the view's table is a table by date.
+/// Without the view, the catalog no longer knows that the view's table is a dated table.
 #[tokio::test]
 async fn members_leave_the_list_of_a_view_that_is_gone_and_the_list_goes_with_its_table() {
     let lab = counted().await;

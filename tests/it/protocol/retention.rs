@@ -1,4 +1,4 @@
-//! A table by date, under disturbance: the table is dropped when each of its rows is in exactly one file, and not
+//! A dated table, under disturbance: the table is dropped when each of its rows is in exactly one file, and not
 //! earlier.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Tables by date are created in advance, and dropped as a whole. No other table is ever dropped.
+//! Dated tables are created in advance, and dropped as a whole. No other table is ever dropped.
 
 use std::collections::BTreeSet;
 
@@ -158,7 +158,7 @@ fn a_table_by_date_is_in_files_before_it_is_dropped_on_azurite() {
     archived(Site::azurite);
 }
 
-/// A view is added when some tables by date exist already. It is used and retired, and disappears with its last table.
+/// A view is added when some dated tables exist already. It is used and retired, and disappears with its last table.
 fn followed(place: fn(&str) -> Site) {
     const LOGINS: &str = "[retention.logins]\ntables = \"Logins%Y%m%d\"\nkeep = \"30d\"\n";
     const BY_USER: &str = "[views.by_user]\nkind = \"secondary_index\"\nsource = \"Logins%Y%m%d\"\ntable = \"ByUser%Y%m%d\"\n\

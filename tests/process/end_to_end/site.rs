@@ -59,7 +59,7 @@ pub(crate) struct Site {
     further: Further,
 }
 
-/// Accounts other than `main`, with the names of their tables, containers and queues. A table by date is named without
+/// Accounts other than `main`, with the names of their tables, containers and queues. A dated table is named without
 /// the date.
 pub(crate) type Further = &'static [(&'static str, &'static [&'static str])];
 

@@ -93,7 +93,7 @@ pub(crate) enum Unknown {
         meant: Option<String>,
     },
     #[error(
-        "view {view} covers several tables by date, {tables}. Name one of them as `table` instead of `view`"
+        "view {view} covers several dated tables, {tables}. Name one of them as `table` instead of `view`"
     )]
     WhichTable { view: ViewName, tables: String },
     #[error(

@@ -24,7 +24,7 @@ const SMALL_BYTES: u64 = 8 << 10;
 /// Number of jobs of a table that may run at once while the sizes of its rows are unknown. More than the 100 writes
 /// that fit into one transaction, so that transactions can be full.
 const CONCURRENT_UNKNOWN: u64 = 128;
-/// Maximum number of tables whose sizes are kept. There must be a limit, because new tables by date are created for
+/// Maximum number of tables whose sizes are kept. There must be a limit, because new dated tables are created for
 /// ever. At the limit, all sizes are forgotten and learned anew.
 const CAPACITY: usize = 1_024;
 /// If a row is larger than expected, the expected size rises by this part of the difference.

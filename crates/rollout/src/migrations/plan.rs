@@ -129,7 +129,7 @@ pub(super) fn plan(
     Ok(changes)
 }
 
-/// Plans the missing target tables of new or changed views over tables by date: one for each date
+/// Plans the missing target tables of new or changed views over dated tables: one for each date
 /// whose source table exists. For later dates, targets are created together with the source tables.
 fn followers(views: &[ViewChange], state: &StoreState, catalog: &Catalog) -> Vec<PlannedChange> {
     let mut missing = Vec::new();

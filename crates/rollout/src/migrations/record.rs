@@ -34,7 +34,7 @@ pub struct RecordedView {
     pub definition: Definition,
     #[serde(serialize_with = "display")]
     pub source: Source,
-    /// Tables by date with items of this view, now or under an earlier definition. They are dropped
+    /// Dated tables with items of this view, now or under an earlier definition. They are dropped
     /// together with the tables of the source.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", serialize_with = "texts")]
     pub followers: BTreeSet<DatedRef>,

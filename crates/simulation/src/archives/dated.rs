@@ -1,4 +1,4 @@
-//! Checks each drop of a table by date. The retention time must have passed by the clock of the queue service. If the
+//! Checks each drop of a dated table. The retention time must have passed by the clock of the queue service. If the
 //! rows are archived, every row must be in a file.
 //!
 //! A worker must never change a row of a source table (`Attempts%Y%m%d%H`).
@@ -87,7 +87,7 @@ impl DatedHistory {
                     };
                     if table.as_str().starts_with(PREFIX) && execution.caller != CLIENT {
                         return Err(format!(
-                            "a worker changed the row {table}{key} of a table by date"
+                            "a worker changed the row {table}{key} of a dated table"
                         ));
                     }
                     match row {

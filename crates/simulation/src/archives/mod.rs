@@ -1,4 +1,4 @@
-//! The `archives` world: entities are archived, restored and moved, and tables by date are dropped.
+//! The `archives` world: entities are archived, restored and moved, and dated tables are dropped.
 //!
 //! | source | archive | views |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | `Records` | `record_files`: one document per record in a shared folder | documents of a search index, large values |
 //! | `Attempts%Y%m%d%H` | the rows of each table, in a container or a folder, before it is dropped | a copy in `ByUser%Y%m%d%H` |
 //!
-//! An entity moves to another key or to another table. The retention time of two tables by date passes during the run. Each view, and the
+//! An entity moves to another key or to another table. The retention time of two dated tables passes during the run. Each view, and the
 //! archive of dropped tables, exists in some seeds only.
 //!
 //! [`ArchiveHistory`] judges every change when it happens, and [`judge`] judges the end state.
@@ -37,7 +37,7 @@ const RECORDS: &str = "Records";
 pub(super) const SOURCES: [&str; 3] = [EVENTS, PAPERS, RECORDS];
 const TITLES: &str = "Titles";
 pub(super) const TABLES: [&str; 5] = [EVENTS, PAPERS, RECORDS, TITLES, FOOTPRINTS];
-/// Two tables by date whose retention time passes during the run.
+/// Two dated tables whose retention time passes during the run.
 const OVER: [&str; 2] = ["Attempts2026111809", "Attempts2026111810"];
 /// The table of the hour in which the run begins: `SharedState` begins at 11:06:40.
 pub(super) const PRESENT: &str = "Attempts2026111811";

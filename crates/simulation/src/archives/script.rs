@@ -73,7 +73,7 @@ fn constant(text: &str) -> evenkeel_model::Key {
     evenkeel_model::Key::new(text).expect("a key")
 }
 
-/// The initial entities. They are in the tables by date whose retention time passes during the run.
+/// The initial entities. They are in the dated tables whose retention time passes during the run.
 pub(crate) fn founded() -> Vec<(&'static str, Entity)> {
     let attempts = OVER.into_iter().flat_map(|table| {
         USERS

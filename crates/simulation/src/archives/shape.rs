@@ -28,7 +28,7 @@ pub(crate) struct ArchivesShape {
     pub(super) keep: Duration,
 }
 
-/// Where the rows of a table by date are archived before the table is dropped.
+/// Where the rows of a dated table are archived before the table is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeptIn {
     Nowhere,

@@ -48,7 +48,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 struct Args {
     /// The world: company (rows), patterns (blobs, wide entities, ranges, moves, audits), archives (logs, documents,
-    /// files, tables by date, a search index) or releases (successive catalogs, several accounts).
+    /// files, dated tables, a search index) or releases (successive catalogs, several accounts).
     #[arg(long, default_value_t)]
     world: World,
     /// Number of seeds.

@@ -2,8 +2,8 @@
 //!
 //! There is one entity per primary, in the table `EvenkeelFootprints` of the source's account. Its `PartitionKey` is
 //! `<table>~<pk>`, so that one entity group transaction can write the footprints of many primaries of a partition. Each
-//! write has the ETag of the footprint as its condition, which orders concurrent passes. The footprints of a table by
-//! date are in a separate table, which is dropped together with the table by date.
+//! write has the ETag of the footprint as its condition, which orders concurrent passes. The footprints of a dated
+//! table are in a separate table, which is dropped together with the dated table.
 //!
 //! The key of a whole row or blob does not show to which primary the item belongs. With a forged entry in a footprint,
 //! a pass could take another primary's row for its own. A list with whole rows or blobs is therefore signed with the
@@ -33,7 +33,7 @@ use evenkeel_model::{
     Entity, EntityKey, ItemAddress, Key, Part, Site, TableName, ViewName, limits,
 };
 
-/// The table of footprints in each account that has sources of views. The footprints of tables by date are in tables
+/// The table of footprints in each account that has sources of views. The footprints of dated tables are in tables
 /// whose names begin with this name.
 pub const FOOTPRINTS: &str = catalog::FOOTPRINTS;
 const VERSION: u32 = 1;
