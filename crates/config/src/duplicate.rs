@@ -30,7 +30,7 @@ impl<'a> TextLines<'a> {
             });
         }
         let key = key_name(self.0[at])?;
-        // If the header occurs twice, the table begins at the first occurrence.
+        // If the header occurs twice, both occurrences belong to one table, which begins at the first.
         let begins = named.as_ref().map_or(0, |name| {
             (0..at)
                 .find(|at| header_name(self.0[*at]).as_ref() == Some(name))

@@ -1787,7 +1787,7 @@ fn denormalized_properties_are_read_and_their_mistakes_are_reported() {
             "{expected}: {errors:?}"
         );
     }
-    // Here, it depends on values whether two declarations write the same rows, so the findings are only warnings.
+    // The values of properties decide whether these declarations write the same rows, so the findings are only warnings.
     let leader = |view: &str| {
         format!(
             "[views.{view}_lead]\nkind = \"denormalize\"\nsource = \"{view}s\"\ntable = \"Places\"\npartition_key = \"teams\"\n\

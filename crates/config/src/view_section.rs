@@ -1,4 +1,5 @@
-//! Gives the readers of view kinds, in [`catalog`](evenkeel_model::catalog), access to the section of a view.
+//! Implements [`ViewSection`]. Through this trait, the kinds of views in [`catalog`](evenkeel_model::catalog) read the
+//! section of a view.
 
 use std::fmt::Display;
 

@@ -1,5 +1,5 @@
-//! Reads each `[views.NAME]` and `[tables.NAME]` independently of the others, and the keys that these sections share
-//! with other sections.
+//! Reads each `[views.NAME]` and `[tables.NAME]` without regard to other sections. Also reads the keys that other sections
+//! have as well, such as `account`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;

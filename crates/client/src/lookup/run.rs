@@ -408,8 +408,8 @@ impl Lookup<'_> {
         table: &TargetRef,
     ) -> Result<LookupResult, ClientError> {
         let plan = lookup::plan_by_own_keys(what, table, &self.terms, self.scan)?;
-        // Only wide entities need this table. A table that is spread over several accounts has no wide entities, so its
-        // first account is sufficient.
+        // The table in which all rows of a wide entity are read. A table that is spread over several accounts has no wide
+        // entities, so its first account is sufficient.
         let whole_in = table.first();
         let catalog = self.client.catalog();
         let is_wide = catalog.wide.contains(&whole_in);

@@ -55,7 +55,8 @@ impl<P: PendingRequest> PartitionQueue<P> {
         self.waiting.push_back(request);
     }
 
-    /// Whether to start a batch now. Returns `true` once, until [`take_batch`](Self::take_batch) is called.
+    /// Whether to start a batch now. After it has returned `true`, it returns `false` until [`take_batch`](Self::take_batch) is
+    /// called.
     pub(super) fn may_start(&mut self) -> bool {
         if self.starting || self.waiting.is_empty() || self.blocking_batches >= P::IN_FLIGHT {
             return false;

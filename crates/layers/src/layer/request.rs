@@ -255,7 +255,7 @@ impl Evidence {
     }
 }
 
-/// The error of a write if no document succeeded: the one that shows the healthiest service.
+/// If no document of a write succeeded, returns the error that shows the healthiest service.
 pub(super) fn error_of(written: &WriteResults) -> Option<&StoreError> {
     let errors: Option<Vec<&StoreError>> = written.iter().map(|one| one.as_ref().err()).collect();
     errors?

@@ -15,7 +15,7 @@ use crate::heat::PrehashedHasher;
 const MAX_BACKLOG: Duration = Duration::from_millis(100);
 /// The same for writes. It is longer because a job that is delayed at its first write has done the rest in vain.
 const MAX_WRITE_BACKLOG: Duration = Duration::from_secs(1);
-/// Jobs are not delayed while fewer entities than this wait, because these hold few slots, however slow the partition is.
+/// Jobs are not delayed while fewer entities than this wait: their jobs hold few slots, even if the partition is slow.
 const MIN_WAITING: usize = 16;
 /// Requests of a job to its busiest partition: its footprint is read, announced and closed (`docs/performance.md`).
 const REQUESTS_PER_JOB: f64 = 3.0;

@@ -122,7 +122,7 @@ pub(super) fn plan(
         changes.push(PlannedChange::RecordNames { names });
     }
     changes.extend(views.into_iter().map(PlannedChange::RecordView));
-    // If views or names are recorded, the declarations are listed only if one of them is not new.
+    // If views or names are recorded, the declarations are listed only if a declaration is not new.
     if lists_declarations && !declared.is_empty() {
         changes.push(PlannedChange::RecordDeclarations { changes: declared });
     }

@@ -133,8 +133,8 @@ pub(super) fn declarations(
 
 fn in_parts(entity: Entity, name: &str, text: &str) -> Entity {
     let text: Vec<char> = text.chars().collect();
-    // A part has a quarter of the limit in characters. It always fits, because a character has at
-    // most two UTF-16 units.
+    // A character has one or two UTF-16 units. So a part always fits, because its number of
+    // characters is only a quarter of the limit.
     let parts = text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate();
     parts.fold(entity, |entity, (part, text)| {
         entity.with(format!("{name}{part}"), text.iter().collect::<String>())

@@ -103,7 +103,7 @@ impl Migrator {
         self.survey_all(subjects.collect()).await
     }
 
-    /// Samples of the changed views that would lose existing items.
+    /// Returns a sample for each changed view that would lose existing items.
     pub(super) async fn losses(
         &self,
         pending: &[PlannedChange],
