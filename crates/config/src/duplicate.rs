@@ -4,7 +4,7 @@ pub(super) struct TextLines<'a>(Vec<&'a str>);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Redeclaration {
-    /// The index of the line with the last table header at or before the second declaration.
+    /// Line index of the last table header before the second declaration, or of the declaration if it is a header itself.
     pub(super) header: Option<usize>,
     pub(super) is_header: bool,
     pub(super) key: String,

@@ -18,7 +18,7 @@ pub(super) struct DraftSection<'r, 'a, T> {
     pub(super) sinks: Sinks<'r>,
 }
 
-/// Returns the reader for the kind of view that a section names. An unknown kind is reported.
+/// Reads the key `kind`, and returns the function that reads views of this kind. An unknown kind is reported.
 pub(super) fn kind_reader<S: ViewSection>(section: &Section<'_>) -> Option<ReadKind<S>> {
     let kinds = declared_kinds::<S>();
     if !section.has("kind") {

@@ -66,8 +66,8 @@ impl<P: PendingRequest> PartitionQueue<P> {
         true
     }
 
-    /// Takes the requests that are sent together, oldest first. The result is empty if all pending ones wait for rows in
-    /// flight; the batch that holds these rows then starts the next one when it ends.
+    /// Takes the requests that are sent together, oldest first. The result is empty if all pending requests wait for
+    /// rows in flight. In this case, the batch in flight starts the next batch when it ends.
     pub(super) fn take_batch(&mut self) -> Vec<P> {
         self.starting = false;
         let (mut batch, mut bytes, mut closed) = (Vec::new(), 0, false);

@@ -59,7 +59,7 @@ pub enum ThrottleScope {
     Partition(TableName, Key),
     /// 2,000 messages of 1 KiB per second (Azure: Queue storage targets).
     Queue(QueueName),
-    /// The service throttles by blob, but blobs here are written once and spread over names.
+    /// The service throttles each blob on its own. But each blob here is written once, and requests are spread over many blobs.
     Container(ContainerName),
     Collection(CollectionName),
 }

@@ -168,7 +168,8 @@ impl PacedRate {
         self.window.live += weight;
     }
 
-    /// Wait of background work for its share: what live work leaves of the rate.
+    /// Returns how long background work has to wait. It gets the part of the rate that live work leaves, but at least
+    /// [`BACKGROUND_SHARE`].
     pub(super) fn wait_behind(&mut self, weight: f64, now: Duration) -> Duration {
         self.measure(now);
         let begins = now.max(self.booked_background);

@@ -1,4 +1,4 @@
-//! Examines a sample of the data before views are recorded or retired. It shows which items the
+//! Examines a sample of the data before views are recorded or retired. The result shows which items the
 //! recorded and the new definition derive, and foreign rows in the tables of the views.
 
 use std::collections::{BTreeMap, BTreeSet};
