@@ -143,7 +143,7 @@ async fn perform(
         .keeper(current.engine().catalog())
         .tend(TurnTime::Due)
         .await
-        .context("could not create the tables by date")?;
+        .context("could not create the dated tables")?;
     let catalog = Arc::clone(current.engine().catalog());
     let queue = parts
         .context

@@ -34,7 +34,7 @@ use evenkeel_telemetry::{announce_start, announce_view};
 use evenkeel_worker::{Mode, Rechecks, RunReport, Worker, WorkerParts};
 
 /// Interval of the retention pass, with jitter. The interval is below an hour, which is the
-/// shortest period of tables by date.
+/// shortest period of dated tables.
 const RETENTION_INTERVAL: Duration = Duration::from_mins(50);
 const RETENTION_RETRY: Duration = Duration::from_mins(2);
 /// Maximum time by which the first retention pass delays the first message. If an account does not answer,
@@ -320,7 +320,7 @@ impl Host for Daemon<'_> {
 }
 
 impl AppParts {
-    /// Maintains the tables by date and sends the jobs of due rules. Returns the delay until the
+    /// Maintains the dated tables and sends the jobs of due rules. Returns the delay until the
     /// next pass.
     async fn retention_pass(&self, current: &CurrentCatalog) -> Duration {
         let engine = current.engine();

@@ -96,7 +96,7 @@ pub enum Command {
     ArchiveWhere(sweep::ArchiveWhereArgs),
     /// Remove an entity with its copies, archived versions, data key and messages
     Erase(erase::ErasureArgs),
-    /// Create and drop tables by date and apply rules now, or show the effect
+    /// Create and drop dated tables and apply rules now, or show the effect
     Retention(retention::RetentionArgs),
     /// List, show, requeue and discard poisoned messages
     Poison(poison::PoisonArgs),

@@ -33,7 +33,7 @@ struct RetentionLine<'a> {
     drop: Vec<&'a TableName>,
 }
 
-/// Maintains the tables by date and sends the jobs of rules, or only shows the effect. `ready` must
+/// Maintains the dated tables and sends the jobs of rules, or only shows the effect. `ready` must
 /// refuse a catalog that is not the recorded one before anything changes, because its rules and
 /// retentions may be outdated.
 pub async fn retention(

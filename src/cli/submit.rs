@@ -112,7 +112,8 @@ struct Submission<'a> {
 
 /// Maximum number of ignored fields that a warning names.
 const FIELDS_NAMED: usize = 5;
-/// If no line arrives for this time, the lines that wait to be packed with later lines are sent.
+/// Lines wait so that later lines can be packed into the same message. If no line arrives for this time, the waiting lines are
+/// sent.
 const PACKED_WITHIN: Duration = Duration::from_millis(20);
 
 /// A job that was sent, for `--json`.

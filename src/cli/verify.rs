@@ -102,7 +102,7 @@ pub(super) async fn verify(stores: &Stores, catalog: &Catalog) -> anyhow::Result
     })
 }
 
-/// The existing tables by date: sources of views, and the tables to which their views write.
+/// The existing dated tables: sources of views, and the tables to which their views write.
 async fn by_date(stores: &Stores, catalog: &Catalog) -> anyhow::Result<BTreeSet<TableRef>> {
     let accounts: BTreeSet<&AccountName> = catalog
         .dated_views

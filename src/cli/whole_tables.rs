@@ -134,7 +134,7 @@ impl TableSelection {
 
 /// Selects the tables: a single one, those of a view, or all tables with views. A view over a range has two
 /// source tables: the table of the entity that sets values, and the table of the entities that get them. For a
-/// view of tables by date, all existing tables are selected. Retired views are included, because their items
+/// view of dated tables, all existing tables are selected. Retired views are included, because their items
 /// must be removed.
 async fn select(
     table: Option<&String>,

@@ -144,8 +144,8 @@ impl Client {
         mut take: impl FnMut(&[u8]) -> std::io::Result<()> + Send,
     ) -> Result<Option<u64>, ClientError> {
         if self.is_encrypted(table, property) {
-            // An encrypted value can be decrypted only as a whole. The properties in encryption conditions are kept as well, because they
-            // determine whether the value has to be encrypted.
+            // An encrypted value can be decrypted only as a whole. The row also keeps the properties that encryption conditions compare:
+            // they determine whether the value has to be encrypted.
             let needed: BTreeSet<String> = self
                 .catalog
                 .encryption_conditions()

@@ -266,7 +266,7 @@ fn dated_table(name: &TableName, catalog: &Catalog) -> Result<TableRef, String> 
 fn known_view(name: &ViewName, catalog: &Catalog) -> Result<TableRef, String> {
     if let Some(view) = catalog.dated_views.get(name) {
         return Err(format!(
-            "view {name} has the tables by date {} as its source. Name one of them as `table` instead of `view`",
+            "view {name} has the dated tables {} as its source. Name one of them as `table` instead of `view`",
             view.source
         ));
     }

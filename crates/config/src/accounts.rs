@@ -22,7 +22,7 @@ const CONNECTION_STRING: SecretKeys = SecretKeys {
     env: "connection_string_env",
     file: "connection_string_file",
 };
-/// The key whose only valid value is the connection string of the emulator, which is not a secret.
+/// The only valid value of this key is the connection string of the emulator. This string is not a secret.
 const EMULATOR: &str = "connection_string";
 pub(super) const KEY: SecretKeys = SecretKeys {
     env: "key_env",

@@ -25,7 +25,7 @@ pub(super) struct ArchiveDraft<'a> {
 }
 
 pub(super) enum TargetDraft {
-    /// A table, and the account that the section names for this table.
+    /// A table, and its account if the section has one.
     Table(TableName, Option<AccountName>),
     Blob(BlobTarget),
     File(FileTarget),

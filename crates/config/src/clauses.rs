@@ -168,8 +168,9 @@ fn clash<'c>(later: Writer<'_, 'c>, earlier: Writer<'_, 'c>) -> Option<Violation
             };
             ("set", format!("{other} sets {name} on {what}"))
         }
-        // A copy replaces a whole row without keeping properties that another view sets, so the job that sets them fails. Rows that a
-        // view writes into its source table are not primaries, so they conflict only if the keys are equal.
+        // A copy replaces a whole row, including the properties that another view sets on this row. The job that sets these properties
+        // then fails. If a view writes rows into its source table, these rows are not primaries, so they conflict only if the keys are
+        // equal.
         (WrittenPart::Properties(_), made) => {
             let is_copy = matches!(made, WrittenPart::Copy);
             let remedy = match row_overlap {

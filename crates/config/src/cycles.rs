@@ -4,10 +4,10 @@
 //! | cycle of | refused if |
 //! |---|---|
 //! | views that write whenever a primary is written | it spans several tables, because its writes would never end |
-//! | views of which at least one is over a range, and so writes only changed values | each view reads a property that the previous view sets |
+//! | views, at least one of which is over a range (such a view writes only changed values) | each view reads a property that the previous view sets |
 //! | archives | always, because archived entities would become primaries again; only a `restore` job may do that |
 //!
-//! In the second case, one view that reads no property set by the previous view is enough to end the cycle: a change of a value then
+//! In the second case, there is no cycle if one view reads none of the properties that the previous view sets: a change of a value then
 //! causes only finitely many further changes.
 
 use std::ptr;

@@ -1,4 +1,4 @@
-//! Views of tables by date. The source of such a view must be the tables of a retention, and its target must have the
+//! Views of dated tables. The source of such a view must be the tables of a retention, and its target must have the
 //! same dates.
 
 use super::views::{NamedTarget, ViewDraft};
@@ -7,7 +7,7 @@ use evenkeel_model::dated::DatedTables;
 
 type DatedDraft<'a> = ViewDraft<'a, DatedTables>;
 
-/// Builds a view of tables by date. By default, the target is in the account of the source.
+/// Builds a view of dated tables. By default, the target is in the account of the source.
 pub(super) fn view(
     draft: &DatedDraft<'_>,
     views: &[DatedDraft<'_>],

@@ -4,7 +4,7 @@ pub(super) struct TextLines<'a>(Vec<&'a str>);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Redeclaration {
-    /// The index of the line with the last table header at or before the second declaration.
+    /// Line index of the last table header before the second declaration, or of the declaration if it is a header itself.
     pub(super) header: Option<usize>,
     pub(super) is_header: bool,
     pub(super) key: String,
@@ -30,7 +30,7 @@ impl<'a> TextLines<'a> {
             });
         }
         let key = key_name(self.0[at])?;
-        // If the header occurs twice, the table begins at the first occurrence.
+        // If the header occurs twice, both occurrences belong to one table, which begins at the first.
         let begins = named.as_ref().map_or(0, |name| {
             (0..at)
                 .find(|at| header_name(self.0[*at]).as_ref() == Some(name))

@@ -107,8 +107,8 @@ fn wrapped_key(name: &str, section: &Section<'_>, settings: &mut EncryptionSetti
     }
 }
 
-/// Parses the address of a key in a vault. The address must have no version, because each wrapped data key names the
-/// version that wrapped it.
+/// Parses the address of a key in a vault. The address must have no version: each wrapped data key is stored with
+/// the version of the key that wrapped it.
 fn vault_key(text: &str) -> Result<Url, String> {
     const EXPECTED: &str = "the address of a key without its version, such as \"https://contoso.vault.azure.net/keys/evenkeel\"";
     let url = address::parse_trusted(text, EXPECTED)?;

@@ -105,8 +105,9 @@ fn check(mapping: &EventMapping, job: &Section<'_>, catalog: &Catalog) {
     }
 }
 
-/// Warns if two different events can get the same key. They can if no field of the row key can be restored from the key. If the row
-/// key is fixed, the fields of the partition key are checked instead. Different spellings of a value may share a key.
+/// Warns if two different events can get the same key. The fields of the row key are checked, or those of the partition key if the row
+/// key is fixed. There is a warning if none of these fields can be restored from the key. Different spellings of a value may share a
+/// key.
 fn warn_of_shared_keys(mapping: &EventMapping, job: &Section<'_>) {
     let Some([partition_key, row_key]) = mapping.key_templates() else {
         return;

@@ -179,7 +179,7 @@ fn auto(section: &Section<'_>) -> Option<(Vec<EntraCredential>, Vec<String>)> {
         };
         match (kind.read)(&mut reader) {
             Some(credentials) => return Some((credentials, ruled_out)),
-            // A key that belongs to this credential only is set, so its other settings are missing by mistake.
+            // A key is set that only this credential allows. So the missing settings of this credential are a mistake.
             None if kind.exclusive_keys.iter().any(|key| section.has(key)) => {
                 reader.report();
                 return None;

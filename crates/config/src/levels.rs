@@ -77,8 +77,8 @@ fn problem(directive: &str) -> Result<(), String> {
     if is_level(directive) {
         return Ok(());
     }
-    // The text before the span of a directive is a module. A span may contain equals signs, so in `a[b{c=d}]=info` only
-    // the last one separates the level.
+    // A directive is a module, perhaps a span, and perhaps a level. A span may contain equals signs, so the level follows
+    // the last one: `a[b{c=d}]=info`.
     let (target, level) = match directive.rsplit_once('=') {
         Some((target, level)) if !level.contains(']') => (target, Some(level.trim())),
         _ => (directive, None),

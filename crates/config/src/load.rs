@@ -163,7 +163,7 @@ fn read(
         }
         _ => {
             if errors.is_empty() {
-                // Readers report every mistake except a section that is missing in all layers.
+                // Readers report all mistakes but one: a section may be missing in all layers.
                 errors.push(Finding::new(
                     None,
                     "",

@@ -20,13 +20,14 @@ impl SecretKeys {
         [self.env, self.file]
     }
 
-    /// Reads a secret from the environment variable or the file. The source that a later layer names is tried first.
-    /// Within one layer, the environment variable is tried first.
+    /// Reads a secret from the environment variable or the file. If the keys for both are in
+    /// different layers, the key in the later layer is tried first. Within one layer, the environment variable is tried
+    /// first.
     pub(super) fn read(&self, section: &Section<'_>) -> Option<SecretString> {
         self.find(section).map(|(_, secret)| secret)
     }
 
-    /// Like [`read`](Self::read), but also returns the key that names the source of the secret.
+    /// Like [`read`](Self::read), but also returns the key of the source that was used.
     pub(super) fn find(&self, section: &Section<'_>) -> Option<(&'static str, SecretString)> {
         let mut keys = self.keys();
         section.mark_known(&keys);

@@ -528,7 +528,7 @@ impl<'a> Section<'a> {
             .map_or(0, |origin| origin.rank)
     }
 
-    /// Reports every key in `others` that is set, because the value of the key `choice` does not allow it. `chosen` describes this value
+    /// Reports every key in `others` that is set. The value of the key `choice` does not allow these keys. `chosen` describes this value
     /// in the error. A key from an earlier layer than `choice` is not reported, because the later layer overrides it.
     pub(super) fn reject_keys(
         &self,

@@ -29,8 +29,8 @@ fn properties(root: &Section<'_>, by: Declaration<'_>, reads: Vec<PropertyRead<'
     }
 }
 
-/// Warns about a source that nothing else names and whose name is similar to another table's. A source needs no declaration, so a
-/// misspelt name is valid.
+/// Warns about a source that is probably misspelt: no other section names it, and its name is similar to that of another table. A source
+/// needs no declaration, so a misspelt name is valid.
 fn sources(root: &Section<'_>, catalog: &Catalog) {
     let views = catalog.views.values();
     let archives = catalog.archives.values();

@@ -1787,7 +1787,7 @@ fn denormalized_properties_are_read_and_their_mistakes_are_reported() {
             "{expected}: {errors:?}"
         );
     }
-    // Here, it depends on values whether two declarations write the same rows, so the findings are only warnings.
+    // The values of properties decide whether these declarations write the same rows, so the findings are only warnings.
     let leader = |view: &str| {
         format!(
             "[views.{view}_lead]\nkind = \"denormalize\"\nsource = \"{view}s\"\ntable = \"Places\"\npartition_key = \"teams\"\n\
@@ -2741,7 +2741,7 @@ fn items_that_could_outlive_their_table_by_date_are_refused() {
         ),
         (
             BY_USER.replace("Logins%Y%m%d", "Logins%d"),
-            "is not a pattern of tables by date",
+            "is not a pattern of dated tables",
         ),
         (
             BY_USER.replace("ByUser%Y%m%d", "EvenkeelFootprintsOf%Y%m%d"),

@@ -22,9 +22,9 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 
 const VARIABLES: [&str; 3] = ["EVENKEEL_CONFIG", "EVENKEEL_LOG", "EVENKEEL_PROFILE"];
 
-/// Returns a warning for each variable that is not read and whose name is similar to that of a variable that is read. Other
-/// variables with the prefix get no warning, because Kubernetes sets `EVENKEEL_PORT` and further variables for a service
-/// `evenkeel`.
+/// Returns a warning for each variable that is probably misspelt: it is not read, and its name is similar to that of a variable
+/// that is read. Other variables with the prefix get no warning, because Kubernetes sets `EVENKEEL_PORT` and further variables
+/// for a service `evenkeel`.
 pub(super) fn variables(
     environment: &BTreeMap<String, String>,
     values: &[EffectiveValue],

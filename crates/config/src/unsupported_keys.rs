@@ -5,8 +5,8 @@ const ROTATION: &str =
     "to rotate a key, write the other key to its file. Regenerate the old key ten seconds later";
 const AZURE_LIMIT: &str = "the limit is the one that Azure publishes, and a 503 response lowers it. Only account, the maximum rate of this process, can be set";
 
-/// Each entry has the top-level sections, a key that does not exist in them, and the advice in its error. A name that
-/// ends with `_` stands for all keys with this prefix.
+/// Each entry has some top-level sections, a key that does not exist in them, and the advice for users who set this key.
+/// A key that ends with `_` stands for all keys with this prefix.
 const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
     (
         &[""],
@@ -92,7 +92,7 @@ const UNSUPPORTED: [(&[&str], &str, &str); 22] = [
     (
         &["views"],
         "spill",
-        "rows have at most 252 properties. Set `wide = true` in the [tables] section, or use tables by date",
+        "rows have at most 252 properties. Set `wide = true` in the [tables] section, or use dated tables",
     ),
 ];
 

@@ -1,5 +1,5 @@
-//! Checks the key templates of one view: whether its rows may replace its primaries, may collide, all go into one partition, or can
-//! be queried by a range.
+//! Checks the key templates of one view. Can a row replace a primary? Can two primaries get the same key? Do all new rows go into one
+//! partition? Can a lookup query a range?
 
 use super::section::Section;
 use super::views::{NamedTarget, ViewDraft, ViewTables};

@@ -1,4 +1,5 @@
-//! Gives the readers of view kinds, in [`catalog`](evenkeel_model::catalog), access to the section of a view.
+//! Implements [`ViewSection`]. Through this trait, the kinds of views in [`catalog`](evenkeel_model::catalog) read the
+//! section of a view.
 
 use std::fmt::Display;
 
@@ -17,7 +18,7 @@ pub(super) struct DraftSection<'r, 'a, T> {
     pub(super) sinks: Sinks<'r>,
 }
 
-/// Returns the reader for the kind of view that a section names. An unknown kind is reported.
+/// Reads the key `kind`, and returns the function that reads views of this kind. An unknown kind is reported.
 pub(super) fn kind_reader<S: ViewSection>(section: &Section<'_>) -> Option<ReadKind<S>> {
     let kinds = declared_kinds::<S>();
     if !section.has("kind") {
@@ -135,7 +136,7 @@ impl<T: ViewTables> ViewSection for DraftSection<'_, '_, T> {
     fn accounts(&self) -> Result<Option<AccountSet>, AlreadyReported> {
         if T::BY_DATE {
             return Ok(self
-                .account("tables by date must be in one account")?
+                .account("dated tables must be in one account")?
                 .map(AccountSet::from));
         }
         account_set(self.section, self.accounts)

@@ -1,5 +1,5 @@
-//! Reads each `[views.NAME]` and `[tables.NAME]` independently of the others, and the keys that these sections share
-//! with other sections.
+//! Reads each `[views.NAME]` and `[tables.NAME]` without regard to other sections. Also reads the keys that other sections
+//! have as well, such as `account`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -34,7 +34,7 @@ impl ViewTables for TableName {
     fn target(text: &str) -> Result<Self, String> {
         if DatedTables::parse(text).is_ok() {
             return Err(format!(
-                "{text:?} are tables by date, which need a source with the same dates; expected one table"
+                "{text:?} are dated tables, which need a source with the same dates; expected one table"
             ));
         }
         Self::source(text)

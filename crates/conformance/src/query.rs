@@ -500,7 +500,7 @@ pub async fn booleans_are_filtered(world: &World) {
     );
 }
 
-/// Checks all six operators over the rows -5, 0 and 5 of one property.
+/// Inserts three rows in which one property has these values, and checks all six operators over the rows.
 async fn three_values(
     world: &World,
     table: &TableName,

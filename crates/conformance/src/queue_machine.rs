@@ -1,4 +1,5 @@
-//! Compares random operations on one queue, with current and stale receipts, with a simple model.
+//! Executes random operations on one queue and on a simple model of a queue, and compares the results. The operations use
+//! current and stale receipts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

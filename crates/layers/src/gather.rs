@@ -26,7 +26,7 @@ use evenkeel_storage::{
     WriteResults,
 };
 
-/// Maximum size of a document in a request in addition to its fields, in bytes.
+/// Maximum number of bytes that a document takes in a request in addition to the bytes of its fields.
 const DOCUMENT_OVERHEAD: usize = 2_048;
 const WRITE: &str = "Index Documents";
 

@@ -1,8 +1,8 @@
 //! Counts requests by partition and queue to find the busiest ones.
 //!
-//! A partition takes 2,000 entities of 1 KiB per second, a queue 2,000 messages (Azure: Storage targets). Beyond that it
-//! answers 503, however idle the others are. Scopes are counted by hash since the last `take`. The name is stored only
-//! for frequent ones, so the many rare ones cost little memory.
+//! A partition takes 2,000 entities of 1 KiB per second, and a queue 2,000 messages (Azure: Storage targets). A busier
+//! partition or queue answers 503, even if all others are idle. Requests since the last `take` are counted by the hash of
+//! their partition or queue (the scope). Names are stored only for frequent scopes, so rare scopes cost little memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash as _, Hasher};

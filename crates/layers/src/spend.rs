@@ -56,7 +56,7 @@ impl Spend {
             Op::CreateTable | Op::CreateQueue | Op::CreateContainer
         );
         if creates {
-            // The deletion is charged in advance, so that a used up budget still covers the cleanup.
+            // The deletion is charged in advance, so that the cleanup is possible when the budget is used up.
             then.add(bill(request.op), 1);
         }
         if then.dollars() > self.budget {

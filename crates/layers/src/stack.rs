@@ -6,11 +6,11 @@
 //!
 //! The entrance exists if the account is paced. It is the part of `pace` that needs to know the job of each request.
 //!
-//! Observation is innermost and counts the requests that are sent. Pace and circuit also see a combined request as one request,
-//! about many entities of one partition. Retry is outermost, so that the operation of each caller decides whether it may be
-//! repeated, and repetitions are combined anew (`docs/internals/notes/grouping-and-pacing.md`). A request that pace or circuit
-//! withholds fails at once, and retry treats that like an answer of the service: it waits for a short hold, and a long hold
-//! ends the request and returns the job to its queue.
+//! Observation is innermost and counts the requests that are sent. Pace and circuit also lie below `group`: for them, a combined
+//! request is one request about many entities of one partition. Retry is outermost for two reasons. The operation of each caller
+//! decides whether it may be repeated. And repeated operations are combined anew (`docs/internals/notes/grouping-and-pacing.md`). A
+//! request that pace or circuit withholds fails at once, and retry treats that like an answer of the service: it waits for a short
+//! hold, and a long hold ends the request and returns the job to its queue.
 
 use std::sync::Arc;
 

@@ -20,7 +20,7 @@ pub struct JobAllowance {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedTables(Arc<[AllowedTable]>);
 
-/// One table, or tables by date.
+/// One table, or dated tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllowedTable {
     /// One table.

@@ -1,4 +1,4 @@
-//! Tables by date: one per hour, day, month or year, dropped as a whole when its retention ends.
+//! Dated tables: one per hour, day, month or year, dropped as a whole when its retention ends.
 //!
 //! ```text
 //!   "LoginAttempts%Y%m%d"  ── name_at(2026-11-20T15:04Z) ──▶  LoginAttempts20261120
@@ -65,7 +65,7 @@ pub struct DatedTables {
 /// A text that is not a pattern of table names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a pattern of tables by date. Expected letters and digits, starting with a letter, then %Y, %Y%m, %Y%m%d or %Y%m%d%H"
+    "{0:?} is not a pattern of dated tables. Expected letters and digits, starting with a letter, then %Y, %Y%m, %Y%m%d or %Y%m%d%H"
 )]
 pub struct DatedTablesError(String);
 

@@ -4,7 +4,7 @@ use super::TableName;
 use super::cursor::cursor;
 use super::job::is_zero;
 
-/// A `drop_table` job: archives one table by date if the retention requires an archive, and drops the table.
+/// A `drop_table` job: archives one dated table if the retention requires an archive, and drops the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropTable {
     /// The table.

@@ -72,8 +72,8 @@ pub const LISTED_VALUES: usize = 100;
 pub const ITEMS_ANNOUNCED: usize = 2 * ITEMS_PER_PRIMARY;
 /// Maximum UTF-16 units of a list member as JSON: a sixteenth of a property, so that lists fill their properties well.
 pub const MEMBER_UTF16_UNITS: usize = 2_048;
-/// Maximum UTF-16 units of a contribution to a group as JSON, with its primary's keys: an eighth of a property. The contribution is stored
-/// in the group and in the footprint of its primary.
+/// Maximum UTF-16 units of a contribution to a group as JSON, an eighth of a property. The keys of the primary are included. A contribution
+/// is stored in the group and in the footprint of the primary.
 pub const CONTRIBUTION_UTF16_UNITS: usize = 4_096;
 /// Maximum UTF-16 units of a range overlay as JSON. When a range overlay is removed, the message for its recheck contains this JSON.
 pub const RANGE_OVERLAY_UTF16_UNITS: usize = 8_192;

@@ -129,7 +129,7 @@ impl Settled {
     }
 }
 
-/// The table of footprints. Tables by date have footprint tables of their own.
+/// The table of footprints. Dated tables have footprint tables of their own.
 pub fn footprints() -> TableName {
     #[expect(clippy::expect_used, reason = "a constant that a test checks")]
     TableName::new(FOOTPRINTS).expect("a valid table name")

@@ -84,7 +84,7 @@ cursor! {
         pub failure: Option<String>,
         /// Dequeue count of the delivery that wrote this cursor. For the remaining entities, the next delivery counts as the first.
         pub delivery: u32,
-        /// Whether a delivery did not end in order. Entities that it left unfinished are searched for at the end.
+        /// Whether entities may be unfinished, for example because a delivery was cut off. They are searched for at the end of the sweep.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         pub disturbed: bool,
     }
@@ -97,9 +97,9 @@ pub enum SweepPart {
     /// The rows of the table.
     #[default]
     Rows,
-    /// The footprints of primaries that are gone, if a delivery did not end in order.
+    /// The footprints of primaries that are gone. Visited only if entities may be unfinished.
     Footprints,
-    /// The unsettled footprints of archived entities, if a delivery did not end in order.
+    /// The unsettled footprints of archived entities. Visited only if entities may be unfinished.
     Archived,
 }
 

@@ -1,5 +1,5 @@
-//! The catalog of a worker, with the engine that executes the worker's jobs and the lease on the
-//! record. A worker has one catalog for its whole life; another catalog gets another worker.
+//! The catalog of a worker, the lease on its record, and the engine that executes the worker's
+//! jobs. A worker has one catalog for its whole life; another catalog gets another worker.
 //!
 //! When a run ends, the last read of the record must be recent and must have found the run's
 //! catalog. Otherwise the run is not acknowledged, and its message is delivered again. Before a job
@@ -107,13 +107,14 @@ impl CurrentCatalog {
     }
 
     /// Adopts another record of the same views, which was found by a read that began at `sent`.
-    /// Does nothing and returns `false` if the record has a later generation of a view than the
-    /// engine's catalog, other retired views, or other tables by date that follow a source.
+    /// Does nothing and returns `false` if the record differs from the engine's catalog in one of
+    /// three ways: a view has a later generation, other views are retired, or other dated tables
+    /// follow a source.
     pub(super) fn adopt(&self, record: &CatalogRecord, sent: Duration) -> bool {
         let own = &self.engine.catalog().generations;
         let generations = record.generations(self.engine.catalog());
-        // If the record was restored from a backup, its generations are lower. This catalog then
-        // keeps its own.
+        // If the record was restored from a backup, its generations are lower. The engine's catalog
+        // then keeps its higher generations.
         let is_behind = |(view, recorded): (&ViewName, &u32)| *recorded <= own.of(view);
         if generations.retired != own.retired
             || generations.followed != own.followed
@@ -253,7 +254,7 @@ fn other_catalog_recorded(recorded: u32) -> Failure {
     )
 }
 
-/// Keeps the list of changes of a run whose outcome is dropped, so that they are still reported.
+/// Keeps the changes of a run whose outcome is dropped, so that the changes are still reported.
 fn record_dropped_changes(ended: Result<Outcome, Failure>) {
     if let Ok(mut outcome) = ended {
         record_unreported(std::mem::take(&mut outcome.summary_mut().changes));

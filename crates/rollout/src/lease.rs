@@ -5,13 +5,12 @@
 //!   another        records generation 2 ◀─────── LEASE_DURATION ──────▶ backfills the new view
 //! ```
 //!
-//! A run is acknowledged only while the lease holds. All writes of the run happen before it is
-//! acknowledged, so less than [`LEASE_DURATION`] after the last read of the record began. If
-//! another catalog exists that this read did not find, that catalog was recorded after the read
-//! began. The backfill of its new views waits for [`LEASE_DURATION`] after the catalog was
-//! recorded, so the backfill sees the writes of the run. A run without a lease is not acknowledged,
-//! and its message is delivered again to a worker that has the new views. No two clocks are
-//! compared.
+//! A lease holds for [`LEASE_DURATION`] after the last read of the record began. A run is
+//! acknowledged only while the lease holds, and all writes of the run happen before the
+//! acknowledgement. Another catalog may have been recorded after the read began. The backfill of
+//! its new views starts [`LEASE_DURATION`] after that catalog was recorded, so the backfill sees
+//! the writes of the run. A run without a lease is not acknowledged, and its message is delivered
+//! again to a worker that has the new views. No two clocks are compared.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

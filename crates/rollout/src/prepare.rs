@@ -6,7 +6,7 @@ use crate::migrations::{CatalogRecord, Consent, MigrationError, Migrator, Planne
 use evenkeel_model::settings::{Backoff, MigrateSettings};
 use evenkeel_storage::{Clock, ErrorClass, Rng, StoreError};
 
-/// Waits between attempts while a store is unavailable.
+/// Delays between the attempts to reach an unavailable store.
 const BACKOFF: Backoff = Backoff {
     min: Duration::from_secs(1),
     base: Duration::from_secs(1),

@@ -69,8 +69,8 @@ struct Term {
     current: Arc<CurrentCatalog>,
 }
 
-/// Runs a worker with the configured catalog while it is the recorded one, then another worker with
-/// the next catalog. Ends on shutdown or when idle. If the configured catalog is not the recorded
+/// Runs a worker as long as the configured catalog is the recorded one. Then runs another worker
+/// with the next catalog. Ends on shutdown or when idle. If the configured catalog is not the recorded
 /// one, waits as long as the settings allow, then returns an error. In a mode that ends when idle,
 /// the error is returned at once.
 pub async fn work(

@@ -50,8 +50,8 @@ pub fn announce_view(view: &str) {
     announce(Some((names::VIEW, view)));
 }
 
-/// Sets metrics to zero: those whose first label is the label in `subject`. `None` stands for the metrics of the program, which
-/// have no labels.
+/// If `subject` is a label, sets the metrics to zero that have it as their first label. If `subject` is `None`, sets the metrics
+/// without labels to zero.
 fn announce(subject: Option<(&'static str, &str)>) {
     for metric in METRICS {
         if metric.labels.first().copied() != subject.map(|(label, _)| label) {

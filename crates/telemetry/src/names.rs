@@ -84,9 +84,9 @@ impl Buckets {
 pub enum InitialValue {
     /// Nothing.
     Absent,
-    /// Zero for each account, queue or view if that is its only label, or once if it has no label.
+    /// Zero. If the metric has one label (account, queue or view), each value of the label gets a zero.
     Zero,
-    /// Zero for each of these values of its second label.
+    /// Zero for each of these values of the metric's second label.
     ZeroFor(&'static [&'static str]),
 }
 

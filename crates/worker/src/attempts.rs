@@ -51,8 +51,8 @@ impl Deliveries {
         self.unaccounted().saturating_sub(1)
     }
 
-    /// Runs that began and did not end in order, because they crashed, panicked or timed out. The
-    /// run of the present delivery is included.
+    /// Number of runs that began and were then cut off by a crash, a panic or a timeout. The run of
+    /// the present delivery is included.
     pub(crate) fn attempts(&self) -> u32 {
         self.unaccounted().min(self.note.begun.saturating_add(1))
     }

@@ -13,7 +13,7 @@ use evenkeel_model::condition::Condition;
     ("evenkeel lookup stock_by_zip 'Zip=\"07000\"'", "the text 07000, not the number"),
     ("evenkeel lookup --table Employees PartitionKey=Sales 'RowKey>=0002' --where 'Salary > 100'", "entities by their own keys, filtered"),
     ("evenkeel lookup employees_named LastName=Jones --entities --with 'Departments={PartitionKey}/{DepartmentId}'", "each entity with its department"),
-    ("evenkeel lookup logins_by_user --table LoginAttempts20261120 User=jun", "in one of the tables by date"),
+    ("evenkeel lookup logins_by_user --table LoginAttempts20261120 User=jun", "in one of the dated tables"),
 ]))]
 #[expect(
     clippy::struct_excessive_bools,
@@ -23,7 +23,7 @@ pub struct LookupArgs {
     /// A view or an archive, then terms: Property=value, Property>=value, Property<value or Property^=prefix (for an archive, terms for its own keys)
     #[arg(value_name = "VIEW|TERM")]
     pub words: Vec<String>,
-    /// Table to look up by its own keys; with a view of tables by date, the source table of one date
+    /// Table to look up by its own keys; with a view of dated tables, the source table of one date
     #[arg(long, value_name = "TABLE")]
     pub table: Option<TableName>,
     /// Only rows that satisfy this condition (tables, archives in tables, copies)

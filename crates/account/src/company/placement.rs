@@ -17,7 +17,7 @@ const FIXED_ABROAD: [&str; 6] = [
     "skilled",
 ];
 
-/// The tables and containers whose items views may spread.
+/// The tables and containers of those items that may be spread over both accounts.
 pub const SPREADABLE: [&str; 4] = ["ByEmail", "Lists", "Groups", "skilled"];
 /// Separates a name from its account.
 const AT: char = '@';

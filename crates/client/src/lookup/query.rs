@@ -205,7 +205,7 @@ impl<'c> Lookup<'c> {
     /// in rows.
     ///
     /// This takes one point read for each distinct key: 50 employees of five departments take five point reads. Up to 16 entities of each
-    /// table are read at once. An entity of several rows takes one more request.
+    /// table are read at once. If an entity has several rows, it takes one more request.
     ///
     /// # Errors
     ///

@@ -86,7 +86,7 @@ impl Lookup<'_> {
                     .filter(|view| view.source.table == *table)
                     .cloned();
                 let message =
-                    || format!("view {name} is not a view of tables by date. Omit the table");
+                    || format!("view {name} is not a view of dated tables. Omit the table");
                 if view.is_none() {
                     Err(ClientError::Unknown(message()))
                 } else {
@@ -96,13 +96,13 @@ impl Lookup<'_> {
             (Some(view), None) => {
                 let (tables, example) = (&view.source, view.source.at(Timestamp::UNIX_EPOCH));
                 Err(ClientError::Unknown(format!(
-                    "view {name} has the tables by date {tables} as its source. Name one with --table, such as {example}"
+                    "view {name} has the dated tables {tables} as its source. Name one with --table, such as {example}"
                 )))
             }
             (Some(view), Some(table)) => match view.source.tables.period(table) {
                 Some((begins, _)) => Ok(Some(Arc::new(view.at(begins)))),
                 None => Err(ClientError::Unknown(format!(
-                    "{table} does not match {}, the tables by date of view {name}",
+                    "{table} does not match {}, the dated tables of view {name}",
                     view.source
                 ))),
             },
@@ -408,8 +408,8 @@ impl Lookup<'_> {
         table: &TargetRef,
     ) -> Result<LookupResult, ClientError> {
         let plan = lookup::plan_by_own_keys(what, table, &self.terms, self.scan)?;
-        // Only wide entities need this table. A table that is spread over several accounts has no wide entities, so its
-        // first account is sufficient.
+        // The table in which all rows of a wide entity are read. A table that is spread over several accounts has no wide
+        // entities, so its first account is sufficient.
         let whole_in = table.first();
         let catalog = self.client.catalog();
         let is_wide = catalog.wide.contains(&whole_in);

@@ -50,9 +50,9 @@ fn sink(name: AccountName, section: &Section<'_>) -> Option<SinkSettings> {
     Some(SinkSettings { name, kind: kind? })
 }
 
-/// Reads the key `sink` of a view. Returns the name of the sink and the settings that `of` takes from it. If the section of the sink has a
-/// mistake, the settings are `None`, and the mistake has already been reported. `wanted` and `declare` are parts of error messages: they
-/// describe the expected kind of sink and its keys.
+/// Reads the key `sink` of a view. Returns the name of the sink and the settings that the function `of` takes from the kind of the sink. If
+/// the section of the sink has a mistake, the settings are `None`, and the mistake has already been reported. `wanted` and `declare` are
+/// parts of error messages: `wanted` describes the expected kind of sink, and `declare` its keys.
 pub(super) fn sink_of_view<S>(
     section: &Section<'_>,
     sinks: Sinks<'_>,

@@ -1,4 +1,4 @@
-//! Input that has another meaning than its author probably intends, or no effect.
+//! Input that probably does not mean what its author intends, or has no effect.
 
 use super::*;
 

@@ -62,7 +62,7 @@ const SECTIONS: [(&str, &str); 12] = [
     ("sample_exchanged", "table = \"Target\"\n"),
 ];
 
-/// Returns the sections whose kinds this build has, as views with this name.
+/// Returns the sections of the kinds that this build has, as views with this name.
 fn sections(name: &str) -> Vec<(&'static str, String)> {
     let declared = declared_kinds::<DraftSection<'_, '_, TableName>>();
     for (kind, _) in &declared {

@@ -143,7 +143,7 @@ fn items_that_cannot_be_spread_are_refused_with_the_reason() {
                 VIEW.replace("Employees", "Logins%Y%m%d")
                     .replace("ByEmail", "ByEmail%Y%m%d")
             ),
-            "views.v.accounts: tables by date must be in one account",
+            "views.v.accounts: dated tables must be in one account",
         ),
     ];
     for (text, expected) in cases {

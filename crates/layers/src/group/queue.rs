@@ -55,7 +55,8 @@ impl<P: PendingRequest> PartitionQueue<P> {
         self.waiting.push_back(request);
     }
 
-    /// Whether to start a batch now. Returns `true` once, until [`take_batch`](Self::take_batch) is called.
+    /// Whether to start a batch now. After it has returned `true`, it returns `false` until [`take_batch`](Self::take_batch) is
+    /// called.
     pub(super) fn may_start(&mut self) -> bool {
         if self.starting || self.waiting.is_empty() || self.blocking_batches >= P::IN_FLIGHT {
             return false;
@@ -65,8 +66,8 @@ impl<P: PendingRequest> PartitionQueue<P> {
         true
     }
 
-    /// Takes the requests that are sent together, oldest first. The result is empty if all pending ones wait for rows in
-    /// flight; the batch that holds these rows then starts the next one when it ends.
+    /// Takes the requests that are sent together, oldest first. The result is empty if all pending requests wait for
+    /// rows in flight. In this case, the batch in flight starts the next batch when it ends.
     pub(super) fn take_batch(&mut self) -> Vec<P> {
         self.starting = false;
         let (mut batch, mut bytes, mut closed) = (Vec::new(), 0, false);

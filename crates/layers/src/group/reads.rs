@@ -1,12 +1,13 @@
 //! Combines point reads of one partition into range queries.
 //!
 //! A range query also returns the rows between the requested keys, so it is limited ([`Query::top`]) to twice as many rows as
-//! there are keys. The keys beyond that are read by another range if the earlier ones answered enough of their keys, and by
-//! point reads otherwise. A partition in which most ranges are sparse is read by point reads for a while ([`Density`]).
+//! there are keys. So a range may end before the last requested key. The keys behind its end are read by another range if the
+//! earlier ranges answered enough of their keys. Otherwise, they are read by point reads. If most ranges of a partition are
+//! sparse, the partition is read by point reads for a while ([`Density`]).
 //!
-//! If a page covers the place of a key and does not contain the key, the key counts as absent under two conditions. It must lie
-//! in the range by byte order and by UTF-16 order, because stores differ. The store must be known to understand such filters
-//! ([`Trust`]). Other keys are read alone.
+//! If a page covers the place of a key and does not contain the key, the key counts as absent under two conditions. The key must
+//! lie in the range by byte order and by UTF-16 order, because stores differ in their order. The store must be known to
+//! understand such filters ([`Trust`]). Other keys are read alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,8 +28,8 @@ use evenkeel_storage::{Page, Query, Resource, StoreError, TableStore};
 
 const CONCURRENT: usize = 16;
 
-/// A range is poor if it answers fewer keys than this, or less than one in this many of its keys. Ranges are sent one after the
-/// other, point reads concurrently.
+/// A range is poor if it answers fewer than four keys, or less than a quarter of its keys. Point reads are then faster: they are
+/// sent concurrently, but ranges one after the other.
 const MIN_ANSWERED: usize = 4;
 /// After this many poor ranges, the other keys are read by point reads. The first range may be poor by chance, because the
 /// batch may begin with a few keys of another job.

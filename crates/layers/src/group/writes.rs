@@ -12,8 +12,8 @@ use super::verdict::{self, FailedOperations};
 use evenkeel_model::{ETag, Key, TableName};
 use evenkeel_storage::{Resource, TableOperation, TableStore};
 
-/// Number of rejections of one batch after which the remaining operations are sent one by one. Each rejection costs a request
-/// and names only one operation, so this is faster for a batch with many conflicts (jobs delivered twice).
+/// After this number of rejections of one batch, its remaining operations are sent one by one. Each rejection costs a request and
+/// identifies only one operation. So if a batch has many conflicts (jobs delivered twice), single operations are faster.
 const MAX_REJECTIONS: usize = 3;
 const CONCURRENT: usize = 16;
 

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A layer does not know the type of a result. If an attempt before the last one had no answer, `retry` notes that in the
-//! request, and [`Layered`] lets `retry::earlier` judge the last answer: an item that is gone by then was deleted.
+//! request. [`Layered`] then lets `retry::earlier` judge the last answer. For example, a deletion has succeeded if the item is
+//! gone.
 //!
 //! `group` is not a [`Layer`], because a combined request differs from its parts.
 

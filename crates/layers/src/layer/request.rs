@@ -59,7 +59,7 @@ pub enum ThrottleScope {
     Partition(TableName, Key),
     /// 2,000 messages of 1 KiB per second (Azure: Queue storage targets).
     Queue(QueueName),
-    /// The service throttles by blob, but blobs here are written once and spread over names.
+    /// The service throttles each blob on its own. But each blob here is written once, and requests are spread over many blobs.
     Container(ContainerName),
     Collection(CollectionName),
 }
@@ -255,7 +255,7 @@ impl Evidence {
     }
 }
 
-/// The error of a write if no document succeeded: the one that shows the healthiest service.
+/// If no document of a write succeeded, returns the error that shows the healthiest service.
 pub(super) fn error_of(written: &WriteResults) -> Option<&StoreError> {
     let errors: Option<Vec<&StoreError>> = written.iter().map(|one| one.as_ref().err()).collect();
     errors?

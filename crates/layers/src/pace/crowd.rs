@@ -13,11 +13,11 @@ use crate::heat::PrehashedHasher;
 /// Length of a partition's queue from which new jobs are delayed. It is much longer than a request takes, so that the partition
 /// never runs idle.
 const MAX_BACKLOG: Duration = Duration::from_millis(100);
-/// The same for writes. It is longer because a job that is delayed at its first write has done the rest in vain.
+/// Like [`MAX_BACKLOG`], for writes. It is larger, because a job that is delayed at its first write has already read in vain.
 const MAX_WRITE_BACKLOG: Duration = Duration::from_secs(1);
-/// Jobs are not delayed while fewer entities than this wait, because these hold few slots, however slow the partition is.
+/// Jobs are not delayed while fewer entities than this wait: their jobs hold few slots, even if the partition is slow.
 const MIN_WAITING: usize = 16;
-/// Requests of a job to its busiest partition: its footprint is read, announced and closed (`docs/performance.md`).
+/// Requests of a job to its busiest partition: a footprint is read, announced and closed (`docs/performance.md`).
 const REQUESTS_PER_JOB: f64 = 3.0;
 /// Minimum delay of a job: a message is hidden for whole seconds, and a delay costs two requests.
 const MIN_DELAY: Duration = Duration::from_secs(1);

@@ -11,8 +11,8 @@ const HOLD_TIMES: WaitPolicy =
     WaitPolicy::doubling(Duration::from_millis(100), Duration::from_secs(15));
 /// Maximum number of scopes remembered. Each takes up to about 2 KiB (two long keys), so 20 MiB at worst.
 const CAPACITY: usize = 10_000;
-/// A probe without an answer makes room for another one after this time. A lost probe fails only at the request timeout, and
-/// a scope that waited for that would let the leases of a whole queue expire.
+/// A probe without an answer makes room for another one after this time. A lost probe fails only at the request timeout. If the
+/// scope stayed held until then, the leases of a whole queue would expire.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A scope is forgotten this long after its hold ended, and then starts with the shortest hold again.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(5);

@@ -1,12 +1,12 @@
-//! Limits the request rate of each partition, queue, blob and account, and pauses requests to a scope that throttles without
-//! affecting others.
+//! Limits the request rate of each partition, queue, blob and account. If a scope throttles, requests to this scope are paused,
+//! and other scopes are not affected.
 //!
 //! # Rates
 //!
-//! An account with ceilings (`[pace]`) stays within them, in the units of its service: a transaction of 100 counts 100
-//! entities, a query the rows that it returned, a Get the messages that it received. The rate of a scope starts low, grows
-//! while requests wait for it, and drops when the service answers 503 or answers slow down (`rate`). A request waits in
-//! place for its scopes, and waiting requests of one partition are combined meanwhile.
+//! An account with ceilings (`[pace]`) stays within them. Requests count in the units of their service: a transaction as the
+//! number of its entities, a query as the number of rows that it returned, and Get Messages as the number of messages that it
+//! received. The rate of a scope starts low and grows while requests wait for it. It drops when the service answers 503 or
+//! becomes slow (`rate`). A request waits in place for its scopes, and waiting requests of one partition are combined meanwhile.
 //!
 //! The entrance lies above `group`, where the job of each request is known. It delays new jobs of an overloaded partition so
 //! that they do not occupy slots (`crowd`), and scans of whole tables get the rest of the rate.

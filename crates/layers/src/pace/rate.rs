@@ -9,8 +9,9 @@
 //!    └─────────────────────── time
 //! ```
 //!
-//! The cubic is that of TCP (RFC 9438), with a constant relative to the ceiling. Workers that share an account without knowing
-//! of each other approach its limit slowly together. The one with the larger share recovers later, so the shares become equal.
+//! The cubic is that of TCP (RFC 9438), with a constant relative to the ceiling. Workers that share an account do not know of
+//! each other, but together they approach the account's limit slowly. The worker with the larger share recovers later, so the
+//! shares become equal.
 //!
 //! The rate grows only while requests wait for it, because an idle scope is no evidence of capacity.
 
@@ -167,7 +168,8 @@ impl PacedRate {
         self.window.live += weight;
     }
 
-    /// Wait of background work for its share: what live work leaves of the rate.
+    /// Returns how long background work has to wait. It gets the part of the rate that live work leaves, but at least
+    /// [`BACKGROUND_SHARE`].
     pub(super) fn wait_behind(&mut self, weight: f64, now: Duration) -> Duration {
         self.measure(now);
         let begins = now.max(self.booked_background);

@@ -84,7 +84,7 @@ pub struct PacedScope {
     pub scope: Option<ThrottleScope>,
     /// Current limit per second: requests of an account, entities, messages, or requests to a blob.
     pub per_second: f64,
-    /// Throttled requests since the scope is paced.
+    /// Number of throttled requests since requests began to wait for this scope.
     pub refused: u64,
 }
 

@@ -23,7 +23,8 @@ impl EarlierAttempts {
         self.unanswered.load(Ordering::Relaxed)
     }
 
-    /// The result of a creation or a deletion. If it changed nothing after an unanswered attempt, that attempt did the work.
+    /// The result of a creation or a deletion. If the last attempt changed nothing and an earlier one was
+    /// unanswered, the earlier attempt did the work.
     pub(crate) fn done(&self, result: Result<bool, StoreError>) -> Result<bool, StoreError> {
         result.map(|done| done || self.unanswered())
     }

@@ -24,9 +24,9 @@
 //!
 //! (1) The first attempt may have deleted the item, and the current one may have been created in the meantime.
 //!
-//! If an attempt was unanswered, the final error is `Ambiguous` whatever the last answer is (403, 409, 412, 413, …), unless
-//! that answer shows that the item is gone or the operation is a read. Answers such as 400, 403, 409, 412, 413, 501, 505 and
-//! a 404 of the service are never repeated.
+//! If an attempt was unanswered, the final error is `Ambiguous`, whatever the last answer is (403, 409, 412, 413, …). There are
+//! two exceptions: the operation is a read, or the last answer shows that the item is gone. Answers such as 400,
+//! 403, 409, 412, 413, 501, 505 and a 404 of the service are never repeated.
 //!
 //! The waits are those of [`Backoff`](evenkeel_model::settings::Backoff): the n-th is min(min + rand(0.8, 1.2) · base · (2ⁿ − 1), max).
 //! A refused connection is first repeated once without a wait. A `Retry-After` is a minimum. If it exceeds the longest wait,

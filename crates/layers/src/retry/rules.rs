@@ -1,4 +1,4 @@
-//! The rules of which attempts are repeated.
+//! The rules that decide whether an attempt is repeated.
 
 use crate::layer::Op;
 use evenkeel_model::ETag;
@@ -21,7 +21,8 @@ pub(super) enum NextStep {
 }
 
 impl Unanswered {
-    /// The rule of an operation that does not depend on a condition; see the table in the module documentation.
+    /// The rule of an operation without regard to a condition. The functions below have the rules of operations with a condition.
+    /// The table in the module documentation has all rules.
     pub(crate) const fn of(op: Op) -> Self {
         match op {
             Op::GetEntity

@@ -128,7 +128,7 @@ impl View<DatedRef> {
                 clauses.owns(key, thing, message).share_as(shared_as);
             };
             let message = format!(
-                "{view} already derives {tables} from {source}; tables by date can have one source only"
+                "{view} already derives {tables} from {source}; dated tables can have one source only"
             );
             share_as(key, "source", source.canonical(), message);
             let message =

@@ -10,8 +10,8 @@ use super::tree::Condition;
 use crate::Row;
 
 pub(super) const TIMESTAMP: &str = "Timestamp";
-/// The moment that stands for `now` when a condition is parsed, in seconds since 1970. When the job runs, the result of `now` and its
-/// duration may be out of range; then the job fails.
+/// The value of `now` while a condition is parsed, in seconds since 1970. When a job runs, `now` has another value. If `now` and the
+/// duration then give a moment out of range, the job fails.
 const SOME_MOMENT: i64 = 1_800_000_000;
 
 /// A condition that may use the present (`Ended < now - 90d`) and a row's `Timestamp`.

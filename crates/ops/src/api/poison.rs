@@ -128,8 +128,8 @@ pub(crate) struct Selection {
     /// Select all messages. Required if there are no ids.
     #[serde(default)]
     pub(crate) all: bool,
-    /// Only messages that were put on the poison queue until this time (RFC 3339), by the queue service's clock. Use
-    /// `as_of` of a list.
+    /// Only messages that were put on the poison queue until this time (RFC 3339), by the queue service's clock. A
+    /// list of messages has such a time in its field `as_of`.
     pub(crate) until: Option<String>,
     #[serde(flatten)]
     pub(crate) criteria: PoisonCriteria,

@@ -16,7 +16,7 @@ use evenkeel_model::catalog::Catalog;
 pub const TARGET: f64 = 2_000.0;
 /// Maximum number of partitions and queues that are remembered.
 const KEPT: usize = 256;
-/// Share of the target from which advice is given. Advice is also given if 1% of the requests are throttled.
+/// Advice is given if the load reaches this share of the target, or if 1% of the requests are throttled.
 const BUSY: f64 = 0.5;
 const REFUSED: f64 = 0.01;
 

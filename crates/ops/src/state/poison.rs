@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(
             counts.by_news(),
             (0, 2),
-            "the new message counts as handled first"
+            "if messages disappear, the new message is taken to be one of them"
         );
         counts.counted(jobs, 3);
         assert_eq!(counts.by_news(), (1, 2), "one message was poisoned later");

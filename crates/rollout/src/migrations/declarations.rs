@@ -1,6 +1,6 @@
-//! The recorded archives, retentions and rules. No item is derived from them, so a worker keeps
-//! running if its configuration has other ones. Commands that remove entities because of an
-//! archive, a retention or a rule use only recorded ones. Pure.
+//! The recorded archives, retentions and rules. No item is derived from them, so a worker runs
+//! even if its configuration has other archives, retentions and rules. But commands that remove
+//! entities because of such a declaration use only recorded declarations. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -52,8 +52,8 @@ pub mod testing;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// How long a worker may use its catalog after it has read the record. For the same time after a catalog was recorded,
-/// jobs may be acknowledged with an older one.
+/// How long a worker may use its catalog after it has read the record. So after another catalog was recorded, workers
+/// may acknowledge jobs with the older catalog for this time.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 pub use declarations::{DeclarationAction, DeclarationChange, Declarations};

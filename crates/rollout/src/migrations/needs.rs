@@ -105,7 +105,7 @@ impl Needs {
         // The name is a constant, so it is valid.
         let staging = ContainerName::new(STAGING).ok();
         for rows in catalog.dated_views.values().filter_map(|view| view.rows()) {
-            // Views of tables by date write to tables that are created together with their source's
+            // Views of dated tables write to tables that are created together with their source's
             // tables. So only the account is needed here.
             needs.tables.entry(rows.target.account.clone()).or_default();
         }

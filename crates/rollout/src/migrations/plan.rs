@@ -122,14 +122,14 @@ pub(super) fn plan(
         changes.push(PlannedChange::RecordNames { names });
     }
     changes.extend(views.into_iter().map(PlannedChange::RecordView));
-    // If views or names are recorded, the declarations are listed only if one of them is not new.
+    // If views or names are recorded, the declarations are listed only if a declaration is not new.
     if lists_declarations && !declared.is_empty() {
         changes.push(PlannedChange::RecordDeclarations { changes: declared });
     }
     Ok(changes)
 }
 
-/// Plans the missing target tables of new or changed views over tables by date: one for each date
+/// Plans the missing target tables of new or changed views over dated tables: one for each date
 /// whose source table exists. For later dates, targets are created together with the source tables.
 fn followers(views: &[ViewChange], state: &StoreState, catalog: &Catalog) -> Vec<PlannedChange> {
     let mut missing = Vec::new();

@@ -67,7 +67,7 @@ pub struct ViewChange {
     pub action: ViewAction,
     #[serde(serialize_with = "source")]
     pub source: Source,
-    /// Tables by date whose items belong to this view, now or under an earlier definition.
+    /// Dated tables whose items belong to this view, now or under an earlier definition.
     #[serde(skip)]
     pub followers: BTreeSet<DatedRef>,
     /// Accounts over which the view's items are spread from now on; empty if they are in one

@@ -13,12 +13,12 @@ pub struct CatalogRecord {
     pub generation: u32,
     /// ETag of the row with the number. The next change of the record is conditional on this ETag.
     pub etag: Option<ETag>,
-    /// Whether this is the first record of the account, which had no table of evenkeel before. If
-    /// so, no worker can have another catalog.
+    /// Whether the account had no table of evenkeel before this record. If so, this is the first
+    /// record, and no worker can have another catalog.
     pub first: bool,
     pub views: BTreeMap<ViewName, RecordedView>,
-    /// Generations of items that are later than the recorded ones, as reported by workers. Such
-    /// items exist if the record was lost or restored from a backup.
+    /// Generations that workers have found in items, and that are later than the recorded
+    /// generations. Such items exist if the record was lost or restored from a backup.
     pub later_generations: BTreeMap<ViewName, u32>,
     /// The names from all catalogs that were ever recorded ([`Catalog::names`]).
     pub names: BTreeSet<String>,
@@ -34,7 +34,7 @@ pub struct RecordedView {
     pub definition: Definition,
     #[serde(serialize_with = "display")]
     pub source: Source,
-    /// Tables by date with items of this view, now or under an earlier definition. They are dropped
+    /// Dated tables with items of this view, now or under an earlier definition. They are dropped
     /// together with the tables of the source.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", serialize_with = "texts")]
     pub followers: BTreeSet<DatedRef>,

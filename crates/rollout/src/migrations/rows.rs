@@ -6,15 +6,15 @@
 //! | `catalog` | `generation` | the number of the whole catalog: Version, Generation, First, RecordedAt (account `main`) |
 //! | `catalog` | `view~NAME` | a view: Version, Generation, Definition0, Definition1 …, SourceAccount, SourceTable, Retired, Owner, RecordedAt |
 //! | `catalog` | `met~NAME` | the latest generation of a view's items, if it is later than the recorded one |
-//! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (tables by date with `~` for `%`): RecordedAt |
+//! | `catalog` | `name~KIND:NAME` | an archive or a table that jobs may name (dated tables with `~` for `%`): RecordedAt |
 //! | `catalog` | `declared~OWNER` | an owner's archives, retentions and rules: Version, Declared0, Declared1 …, RecordedAt |
 //! | `rule` | `OWNER~NAME` of a rule | the last time its job was sent: SentAt, Job, Count; ClaimedAt while it is being sent ([`evenkeel_engine::retention`]) |
-//! | `drop` | `OWNER~NAME` of a table by date | the same properties for its `drop_table` job; the row is deleted once the table is gone, but stays if the retention was removed before |
+//! | `drop` | `OWNER~NAME` of a dated table | the same properties for its `drop_table` job; the row is deleted once the table is gone, but stays if the retention was removed before |
 //! | `worker` | a worker's name | its version; the Timestamp is the time of its last sign of life |
 //! | `time` | `now` | nothing; the Timestamp is the service's time |
 //!
-//! For a view of tables by date, SourceTable is the pattern of these tables. Followers is a JSON
-//! array; its objects have the account and the pattern of tables by date that hold items of the
+//! For a view of dated tables, SourceTable is the pattern of these tables. Followers is a JSON
+//! array; its objects have the account and the pattern of dated tables that hold items of the
 //! view, or once held them. Accounts is a JSON array of the accounts over which the items of a view
 //! are spread. Definition0, Definition1 … are the keys of a view's section as a JSON object. If an
 //! earlier object was longer, its end may follow. Declared0, Declared1 … are a JSON object, split
@@ -133,8 +133,8 @@ pub(super) fn declarations(
 
 fn in_parts(entity: Entity, name: &str, text: &str) -> Entity {
     let text: Vec<char> = text.chars().collect();
-    // A part has a quarter of the limit in characters. It always fits, because a character has at
-    // most two UTF-16 units.
+    // A character has one or two UTF-16 units. So a part always fits, because its number of
+    // characters is only a quarter of the limit.
     let parts = text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate();
     parts.fold(entity, |entity, (part, text)| {
         entity.with(format!("{name}{part}"), text.iter().collect::<String>())
@@ -209,7 +209,7 @@ fn dated(account: &str, tables: &str) -> Result<DatedRef, String> {
     })
 }
 
-/// Tables by date that hold items of a view.
+/// Dated tables that hold items of a view.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireFollower {

@@ -23,12 +23,12 @@ const PRIMARIES: usize = 1000;
 const PLACES: usize = 20;
 /// Maximum number of requests for one table.
 const REQUESTS: usize = 60;
-/// If a source consists of tables by date, at most this many of its tables are read.
+/// If a source consists of dated tables, at most this many of its tables are read.
 const DATES: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Sample {
-    /// Primaries by table. If the source is tables by date, there are several tables.
+    /// Primaries by table. If the source is dated tables, there are several tables.
     pub(super) tables: Vec<(TableRef, Vec<Entity>)>,
     /// Whether the sample has all primaries of the source.
     pub(super) whole: bool,
@@ -75,7 +75,7 @@ pub(super) async fn read(
     Ok(sample)
 }
 
-/// The existing tables by date, in order of their dates.
+/// The existing dated tables, in order of their dates.
 async fn dates(tables: &dyn TableStore, dated: &DatedRef) -> Result<Vec<TableRef>, MigrationError> {
     let all = all_tables(tables)
         .await

@@ -1,4 +1,4 @@
-//! Examines a sample of the data before views are recorded or retired. It shows which items the
+//! Examines a sample of the data before views are recorded or retired. The result shows which items the
 //! recorded and the new definition derive, and foreign rows in the tables of the views.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +103,7 @@ impl Migrator {
         self.survey_all(subjects.collect()).await
     }
 
-    /// Samples of the changed views that would lose existing items.
+    /// Returns a sample for each changed view that would lose existing items.
     pub(super) async fn losses(
         &self,
         pending: &[PlannedChange],

@@ -298,7 +298,7 @@ impl Sink for Indexes {
         Err(self.error(
             &call,
             ErrorClass::Permanent,
-            "evenkeel does not create indexes. Create it in the search service",
+            "evenkeel does not create indexes. Create the index in the search service",
         ))
     }
 }

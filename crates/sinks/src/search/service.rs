@@ -134,7 +134,7 @@ pub(crate) fn connect_with(
     dead_code,
     unreachable_pub,
     clippy::pedantic,
-    reason = "a part of what several test programs share"
+    reason = "several test programs share this file, and each uses a part of it"
 )]
 #[path = "../../../../tests/support/stub.rs"]
 mod stub;

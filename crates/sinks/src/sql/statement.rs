@@ -1,10 +1,10 @@
-//! The SQL that databases share.
+//! SQL statements for all kinds of databases.
 //!
-//! Steps to write a batch in one transaction, READ COMMITTED or stricter:
+//! A batch is written in one transaction, with the isolation level READ COMMITTED or a stricter one. The steps:
 //!
-//! 1. `upsert` every row at its version, including those to be deleted. A row with a newer version does not change.
-//! 2. `entomb` the versions of the rows to be deleted.
-//! 3. `bury` every row of the batch that has a tombstone of its version or a newer one.
+//! 1. `upsert` writes every row with its version, even if the row is to be deleted. A row with a newer version does not change.
+//! 2. `entomb` writes a tombstone with the version of each row that is to be deleted.
+//! 3. `bury` deletes every row of the batch that has a tombstone of the row's version or of a newer version.
 //!
 //! Two transactions with the same key meet in step 1 at the unique index, where the second waits until the first has ended. If
 //! the first was a newer delete, step 3 of the second finds the tombstone, because a statement sees everything that was

@@ -31,7 +31,7 @@ use evenkeel_storage::{
     Account, BlobUpload, Clock, ErrorClass, Query, Resource, Rng, Stores, TableOperation, Ttl,
 };
 
-/// Decides which fault, if any, an operation has at a time of the world's clock.
+/// Decides whether an operation fails, and with which fault. The duration is the time of the world's clock.
 type FaultSchedule = dyn Fn(Duration, &OperationInfo) -> FaultDecision + Send + Sync;
 
 struct ScheduledFaults {
@@ -617,7 +617,7 @@ async fn a_hundred_over(
     .await
 }
 
-/// A daemon with a hundred employees with these keys.
+/// A daemon in an account that has a hundred employees. `key` returns their keys.
 async fn a_hundred_under(
     key: impl Fn(usize) -> [String; 2],
     messages: &[serde_json::Value],

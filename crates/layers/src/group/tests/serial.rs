@@ -1,7 +1,7 @@
-//! Concurrent operations are linearisable: their results are those of single operations in some order, in which each takes
-//! effect between its call and its answer.
+//! Concurrent operations are linearisable: executed one by one in some order, they would have the same results. In this order,
+//! each operation takes effect between its call and its answer.
 //!
-//! Rows are independent, so the order is searched for each row alone, by trying all of them.
+//! Rows are independent, so an order is searched for each row alone. The search tries all orders.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -231,7 +231,7 @@ type State = Option<(Option<String>, i32)>;
 /// The state of the row after this event, or `None` if its outcome is impossible in this state.
 fn after(event: &Event, state: &State) -> Option<State> {
     let at_etag = |row: &(Option<String>, i32)| match (&event.at, &row.0) {
-        // No caller knows that ETag, so none can use it.
+        // No caller knows the ETag of the row, so no caller can use it.
         (Some(_), None) => false,
         (Some(wanted), Some(etag)) => wanted == etag,
         (None, _) => true,

@@ -149,7 +149,7 @@ pub trait ViewSection {
     /// Reports a kind or setting that views of dated tables do not support, and returns `None` for
     /// such a view.
     fn reject_dated_source(&self, key: &'static str, expected: &str) -> Option<()> {
-        const WHY: &str = "a view of tables by date must write to tables of the same dates";
+        const WHY: &str = "a view of dated tables must write to tables of the same dates";
         if self.is_by_date() {
             self.error(key, format!("{WHY}; expected {expected}"));
             self.ignore_unknown_keys();

@@ -1,4 +1,4 @@
-//! `drop_table`: drops a table by date as a whole.
+//! `drop_table`: drops a dated table as a whole.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::job::JobError;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(title = "drop_table")]
 pub(super) struct DropTableFields {
-    /// The table: one by date that a declared retention covers.
+    /// The dated table. A declared retention must cover it.
     table: String,
     /// Progress of archiving, written by workers.
     #[serde(default, deserialize_with = "crate::cursor::read")]

@@ -74,7 +74,7 @@ pub enum JobSubject<'a> {
     Source(&'a ViewName),
     /// A range of entities that a view writes to.
     Range(&'a Propagation),
-    /// A table by date.
+    /// A dated table.
     DatedTable(&'a TableName),
 }
 
@@ -262,7 +262,7 @@ operations! {
     DeleteWhere(Box<Sweep>): delete_where::DeleteWhereFields,
     /// Archives the primaries of an archive's source that satisfy a condition.
     ArchiveWhere(Box<Sweep>): archive_where::ArchiveWhereFields,
-    /// Drops a table by date as a whole.
+    /// Drops a dated table as a whole.
     DropTable(Box<DropTable>): drop_table::DropTableFields,
     /// A full `sync`, as a sample of an operation for tests.
     #[cfg(feature = "samples")]
