@@ -5,17 +5,19 @@
 //!
 //! Conditions are checked under a kernel lock, which is released when the process ends for any reason. There are 64 lock files
 //! in `<folder>/.evenkeel`. The lower-case name of a file selects one of them. The file system must propagate locks between
-//! hosts, as NFS 4, SMB and Azure Files do. A share may execute a rename long after its client gave up. So the name of a
-//! temporary file is unique to the write and begins with the number of the lock, and the next holder of the lock removes the
-//! file. A late rename then finds nothing. At most 64 temporary files remain after crashes.
+//! hosts, as NFS 4, SMB and Azure Files do.
+//!
+//! A share may execute a rename long after its client gave up. Such a late rename must not replace a newer file. So each write
+//! uses a temporary name of its own, which begins with the number of the lock. Whoever takes the lock next removes the
+//! temporary files with its number. A late rename then finds no file. At most 64 temporary files remain after crashes.
 //!
 //! A file that may be too large for memory is written in pieces under one lock, and its content never changes afterwards. It is
 //! identified by its mark: inode, modification time and length. To give a file a new mark, its modification time is set two
 //! seconds later.
 //!
 //! File systems block, so the work runs on threads. It continues if its caller is dropped: a write that has begun completes
-//! under its lock and condition. If a write waits for the lock of another write in this process, it does not occupy a thread,
-//! because the lock holder may need the last one.
+//! under its lock and condition. If a write of this process holds a lock, other writes of this process wait for this lock
+//! without a thread. Otherwise, they could occupy all threads, and the write that holds the lock would get no thread for its next piece.
 
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;

@@ -170,8 +170,8 @@ impl Encryption<'_> {
             let kept = stored.filter(|_| put.mode == PutMode::Merge);
             let merged = kept.map(|stored| stored.clone().merged(&put.entity));
             encrypts = when.holds(merged.as_ref().unwrap_or(&put.entity));
-            // If this job makes the condition for encryption hold, values that were stored in the clear are encrypted,
-            // too.
+            // This merge may make the condition true. `stored` may then have unencrypted values of properties that the
+            // `put` does not contain. These values are added to the entity, so that they are encrypted, too.
             for (name, value) in kept.into_iter().flat_map(|stored| &stored.properties) {
                 if encrypts
                     && encrypted.contains(name)

@@ -493,7 +493,7 @@ mod tests {
             writing.connection.execute_batch("DROP TABLE store")?;
             Ok(())
         };
-        // SQLite does this when the disk fails.
+        // During this request, the whole transaction is rolled back. SQLite does the same if the disk fails.
         let everything: Breaks = |writing| {
             writing.connection.execute_batch("ROLLBACK")?;
             Err(Fault::too_large("the reason"))

@@ -72,8 +72,8 @@ pub(super) struct Cursor<'a> {
     account: &'a Account,
     /// Rows that were read but not returned yet.
     rows: VecDeque<Row>,
-    /// Where a later lookup continues: the continuation that returned the page of `rows`, and the key of the last row
-    /// returned from this page.
+    /// Where a later lookup continues. `page` is the continuation with which the page of `rows` was read. `after` is
+    /// the key of the last row of this page that a lookup has returned.
     position: Position,
     /// The last row that an earlier lookup returned. All rows up to it are dropped again. It is kept until a page
     /// reaches beyond it, because the page that contained it may be shorter when it is read again.

@@ -34,9 +34,10 @@ pub enum MemoryShare {
     Bodies,
     /// Blocks of large values, and files of archived tables.
     Values,
-    /// Lists in blobs, from their read to the end of their write, and archived documents while they are read. Before a
-    /// job takes memory for a list, it has announced its changes and has taken the turn of the list's document (a lock
-    /// of this process). While it holds the memory, it waits only for the store, neither for a turn nor for memory.
+    /// Lists in blobs, and archived documents. A job holds this memory while it reads a list or a document. If the job
+    /// changes the list, it holds the memory until the list is written. Such a job first announces the change, then
+    /// waits for its turn to write the list (`DocumentTurns`), and only then takes the memory. While a job holds the
+    /// memory, it waits only for the store, neither for a turn nor for other memory.
     Documents,
 }
 

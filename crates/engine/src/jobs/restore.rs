@@ -162,8 +162,8 @@ impl RunJob for RestoreJob {
             let refused = match bring_back(&mut source, &seen, change.as_ref()).await {
                 Ok(false) => continue,
                 Ok(true) => None,
-                // Another primary has a unique key of the entity. The source may have been written all the same. In
-                // this case, the archived row is still deleted, and the job fails afterwards.
+                // For example, another primary has a unique key of the entity. The source may have been written before
+                // this failure. If the source was written, the archived row is deleted below, and then the job fails.
                 Err(failure) if failure.class == FailureClass::Permanent => {
                     let seen = source.observe().await?;
                     if !seen

@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(
             take_rows(&mut queue),
             "a d",
-            "c waits for the transaction that contains it"
+            "the request for c must not overtake the transaction of b and c"
         );
         assert_eq!(take_rows(&mut queue), "b+c");
         queue.end(&rows("a d"), false);

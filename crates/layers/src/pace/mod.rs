@@ -27,8 +27,8 @@
 //! ```
 //!
 //! The first hold takes 100 ms. Holds double up to 15 s, are randomised by ±20%, and are never shorter than the `Retry-After`
-//! of the service. If a probe ends without an answer, the scope is held again, for the same time as before. Another probe may
-//! start before that, if the caller of the probe is dropped or no answer arrives for a second.
+//! of the service. If a probe ends without an answer, the scope is held again, for the same time as before. If the caller of a
+//! probe is dropped, another probe may start at once. If a probe has no answer after one second, another probe may start, too.
 
 mod crowd;
 mod holds;

@@ -23,8 +23,9 @@ const BURST: Duration = Duration::from_millis(100);
 /// Time in which a rate at the ceiling recovers from a 503, in seconds. Only time in which requests wait counts. A lower rate
 /// recovers sooner, by the cube root of its share of the ceiling.
 const RECOVERY_SECONDS: f64 = 8.0;
-/// Share of the sent rate that remains after a 503. The next constant is the share after slow answers.
+/// Share of the sent rate that remains after a 503.
 const AFTER_REFUSAL: f64 = 0.7;
+/// Share of the sent rate that remains after slow answers.
 const AFTER_SLOWNESS: f64 = 0.9;
 /// Minimum share of the rate that remains after one decrease. A scope that has sent far less than its rate is hardly the cause
 /// of a 503, so the decrease is limited.
@@ -32,7 +33,7 @@ const MIN_REMAINDER: f64 = 0.5;
 /// Minimum rate as a share of the ceiling, so that requests still show when the service recovers.
 const MIN_SHARE: f64 = 0.01;
 const BACKGROUND_SHARE: f64 = 0.1;
-/// Answers are slow at this multiple of the usual latency. The next constant is a minimum in seconds.
+/// Answers are slow if the recent latency exceeds the usual latency times `SLOW_FACTOR`, and also exceeds `SLOW_MIN_SECONDS`.
 const SLOW_FACTOR: f64 = 3.0;
 const SLOW_MIN_SECONDS: f64 = 0.025;
 const MIN_ANSWERS: u32 = 64;

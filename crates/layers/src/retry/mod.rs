@@ -4,7 +4,7 @@
 //! is unknown (`Ambiguous`: the request was sent, and no complete answer arrived), it is repeated only if that is harmless
 //! or if the answer to the repetition shows the outcome of the first attempt:
 //!
-//! | Operation with unknown outcome | | A repetition may meet, and that means |
+//! | Operation with unknown outcome | Reaction | Result of the repetition: its meaning (in parentheses: why the error is surfaced) |
 //! | --- | --- | --- |
 //! | get, query, list, peek, count, properties | repeated | – |
 //! | create table, queue, container | repeated | exists: created |

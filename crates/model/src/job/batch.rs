@@ -234,13 +234,17 @@ pub fn decode_request(mut object: Map<String, Value>) -> Result<JobRequest, JobE
 }
 
 impl Batch {
-    /// Decodes a batch and takes the fields out of `object`. Returns `None` and leaves `object` untouched if the message has no list or an
-    /// unknown operation.
+    /// Decodes a batch and takes the fields out of `object`. Returns `None` and leaves `object` untouched if the message has no list, or
+    /// if its operation is missing or unknown.
     ///
     /// # Errors
     ///
-    /// The message is invalid: the operation takes no list, the list has wrong items or a primary twice, or a shared field is invalid or
-    /// only allowed for one primary.
+    /// The message is invalid. Possible reasons:
+    /// - The operation does not take this list.
+    /// - The list is empty or too long, or has an invalid item.
+    /// - The list repeats a primary, and the operation does not allow this.
+    /// - A shared field is invalid, or the shared fields are too large.
+    /// - A field is allowed only in a message for one primary.
     pub fn of(object: &mut Map<String, Value>) -> Result<Option<Self>, JobError> {
         let Some(list) = SubjectList::ALL
             .into_iter()

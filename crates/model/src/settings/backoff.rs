@@ -208,7 +208,8 @@ mod tests {
     #[test]
     fn the_storage_clients_waits_stay_between_3_and_90_seconds() {
         // Azure's guidance on retries lists these values for the exponential retry of the storage
-        // client libraries: a difference of 30 s, between 3 s and 90 s.
+        // client libraries: a shortest wait of 3 s, a back-off difference of 30 s (our `base`), and
+        // a longest wait of 90 s.
         let backoff = Backoff {
             min: Duration::from_secs(3),
             base: Duration::from_secs(30),

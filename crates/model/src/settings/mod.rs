@@ -434,8 +434,8 @@ impl Default for PaceSettings {
 /// Which accounts are paced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacedAccounts {
-    /// Accounts at Azure's own endpoints, to which the published ceilings apply, but no emulator
-    /// and no embedded store.
+    /// Only accounts at Azure's own endpoints are paced. Azure's published targets do not apply to
+    /// emulators and embedded stores.
     Azure,
     /// All accounts are paced.
     All,

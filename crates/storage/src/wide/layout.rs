@@ -38,7 +38,7 @@ pub enum WideError {
     InTheWay(String),
 }
 
-/// The bytes of a property, as JSON and as Azure counts them.
+/// The size of a property in bytes: its length as JSON (`json`), and its size in storage, as Azure counts it (`stored`).
 #[derive(Clone, Copy)]
 struct Size {
     json: usize,

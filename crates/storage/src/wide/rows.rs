@@ -167,7 +167,8 @@ impl Rows {
     }
 }
 
-/// Whether a row has the mark of a further row, for callers that do not know whether its table is wide.
+/// Whether a row is a further row of a wide entity, in a table that may or may not be wide. In a table that is not wide, a RowKey may end
+/// with `~` and a number, too. So the row must also have evenkeel's mark.
 pub fn is_continuation_of_any(row: &Row) -> bool {
     row.entity.get(ROW_PROPERTY).is_some() && row_key::is_continuation(&row.entity.key.rk)
 }

@@ -1,21 +1,27 @@
 //! An archive that is a log: each entity is appended as a line to an append blob of its hour. The log has **one line
 //! per key and ETag**, even after redeliveries.
 //!
+//! One append request may contain the lines of several entities. Before the request is sent, each line gets a record
+//! with two offsets in the blob: `start`, at which the append begins, and `position`, at which the line begins.
+//!
 //! ```text
-//!   record: the position of the line  ─▶  append at exactly that position  ─▶  delete the source  ─▶  delete the record
-//!                                             │ no answer, or the worker crashed
-//!   read the record, the blob's length, ◀─────┘ the line is there:          the append has succeeded
-//!   then the bytes at the position              the blob is longer:         the append can no longer succeed
-//!                                               the blob ends at the start: append there, so that the earlier one fails
+//!   write the record  ─▶  append at `start`  ─▶  delete the source  ─▶  delete the record
+//!                             │
+//!                             │ no answer, or the worker crashed: a later delivery continues
+//!                             ▼
+//!   read the record, then the length of the blob, then the bytes at `position`
+//!
+//!     the line is at `position`                 the append has succeeded
+//!     no line, but the blob ends after `start`  another append is at `start`, so this one can no longer succeed
+//!     no line, and the blob ends at `start`     the append may still arrive: append again at `start`
 //! ```
 //!
-//! The record is written before the append. It names the position of the line, and the start of the append that
-//! contains the line. A later delivery can therefore determine whether the line exists. It reads the length of the blob
-//! first, then the bytes at the position. If the earlier append arrives in between, the delivery finds its line.
+//! The later delivery reads the length of the blob before it reads the bytes at `position`. If the earlier append
+//! arrives in between, the delivery finds its line.
 //!
-//! If the blob still ends at the start of the earlier append, that append may still arrive. The delivery then appends
-//! at the same start before it appends anywhere else. An append request names its position, so only one of the two
-//! appends can succeed. The record lists the lines of both.
+//! If the blob ends at `start`, the later delivery appends at `start` before it appends anywhere else. The service
+//! executes an append only if the blob ends at the offset that the request names. So only one of the two appends can
+//! succeed. The record lists the lines of both.
 //!
 //! `restore` does not support logs.
 //!

@@ -847,7 +847,7 @@ mod tests {
                     .with(CONTENDERS, "[]"),
                 SECRET
             ),
-            "the signature does not cover fields that never lead to a drop"
+            "the signature covers neither `Settled` nor the contenders, which cannot cause a drop"
         );
         let other = signed.text("Items").unwrap().replace("\"1\"", "\"2\"");
         assert!(unproven(

@@ -108,9 +108,9 @@ fn announcement(input: &PlanInput<'_>, plan: &Plan) -> Footprint {
         entry.etag = Some(etag.clone());
         entry.changing = true;
     }
-    // If an entry lists another owner's item at its present version, another program wrote the entry, because no worker
-    // does. This announcement is signed, so the next pass would trust the entry. The entry is marked, so that the next
-    // pass looks at the item.
+    // An entry may list an item at its present version, although the item does not belong to this primary. No worker
+    // writes such an entry, so it comes from a program other than evenkeel. This announcement will be signed, and the
+    // next pass would trust the entry. `changing` makes the next pass look at the item.
     for (address, entry) in &mut footprint.items {
         entry.changing |= input
             .observed
