@@ -163,7 +163,7 @@ fn read(
         }
         _ => {
             if errors.is_empty() {
-                // Readers report all mistakes but one: a section may be missing in all layers.
+                // A reader reports each mistake in its section, but it reports nothing if no layer has the section.
                 errors.push(Finding::new(
                     None,
                     "",

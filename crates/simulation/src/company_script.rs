@@ -134,9 +134,9 @@ fn some_keys(employees: usize, odd: bool) -> Vec<EntityKey> {
     (0..employees).filter_map(|n| key(n).ok()).collect()
 }
 
-/// Creates and deletes departments. After each change, every employee that may be a manager is synced. If the
-/// department existed before, the sync is full, because the properties that the managers had set on the department were
-/// deleted with it.
+/// Creates and deletes departments. After each change of a department, all of its employees are synced, because each of
+/// them may be a manager. The jobs of the managers set properties on the department. If the department is deleted,
+/// these properties are deleted too. So the sync is full, unless the department is created for the first time.
 fn departments(
     seed: u64,
     fault_plan: &FaultPlan,

@@ -127,7 +127,8 @@ impl CompanyReaders {
         let draw = Draw(&rng);
         let pace = self.storm * 2 / MOST;
         for _ in 0..MOST {
-            // An archived entity is preferred, because a reader should ask while an entity is being restored.
+            // If an entity is in the archive, the reader usually asks for it, and soon. So some questions are asked
+            // while the entity is being restored.
             let archived = self
                 .shared_state
                 .records()

@@ -400,8 +400,8 @@ fn bursts(seed: u64, storm: Duration) -> Vec<Duration> {
     (0..6 + draw.below(7)).map(|_| draw.moment(storm)).collect()
 }
 
-/// Number of episodes of a seed. Each episode has its own employee, because a later episode would repair the damage of
-/// an earlier one.
+/// Number of episodes of a seed; some scenarios have two or three times as many. Each episode has its own employee.
+/// Otherwise a later episode would repair the damage of an earlier one.
 const EPISODES: u32 = 8;
 
 /// The keys of an employee and of its department. The department has no other employee, and no job outside the story

@@ -836,8 +836,9 @@ pub(crate) async fn rows_are_joined_with_entities_of_other_tables(site: &Site) {
     );
     assert!(found.joined[&site.table("ByName§")][0].is_some());
 
-    // The cases below: the other entity does not exist, the row lacks a value that the key needs, two joins of which
-    // one adds a wide entity, and a lookup that finds no rows.
+    // Four cases follow. First, the joined entity does not exist. Second, the found row lacks a property that the key
+    // of the joined entity needs. Third, a lookup has two joins, and one of them joins a wide entity. Fourth, a lookup
+    // finds no rows.
     let own = |pk: &str| {
         site.client
             .lookup_table(&staff, &[format!("PartitionKey={pk}")])

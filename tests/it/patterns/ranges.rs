@@ -122,7 +122,8 @@ pub(crate) async fn what_a_department_says_is_on_all_of_its_people_through_their
     site: &Site,
 ) {
     let (mut departments, mut staff) = (Departments::new(), Staff::new());
-    // Before any department is written, there are more than two pages of people, and one partition has no department.
+    // The people are written before the departments. A propagation over the people of `Sales` has more than two pages.
+    // The people of `Law` never get properties from a department.
     for n in 0..230 {
         staff.insert(("Sales", format!("{n:03}")), format!("n{n}"));
     }

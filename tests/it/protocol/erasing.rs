@@ -319,7 +319,7 @@ async fn a_move_that_loses_to_an_erasure_of_its_target_encrypts_by_the_data_key_
         }
         assert!(
             after > 2,
-            "stops: {stops}: moved {after} times after the erasure"
+            "the worker of the move stops after the erasure: {stops}. Only {after} runs ended with the moved entity"
         );
     }
 }

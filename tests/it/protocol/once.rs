@@ -747,7 +747,7 @@ async fn a_redelivered_archive_job_leaves_an_entity_restored_from_another_job() 
     }
     one.1.dequeue_count = 2;
     assert!(matches!(lab.run(&one).await, Ok(Outcome::Skipped { .. })));
-    lives(&lab, "two archive jobs of one second and their restores").await;
+    lives(&lab, "two archive jobs with the same enqueue time").await;
 }
 
 /// How far the clock of the queue service and the clock of the table service are ahead, in seconds.

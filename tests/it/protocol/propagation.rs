@@ -513,7 +513,7 @@ async fn departments_that_exchange_their_ranges_do_not_disturb_each_other() {
         let met = lab.faults.counted() >= at;
         assert!(
             ended.is_ok() || !met,
-            "the other propagation before operation {at}: {ended:?}"
+            "department b changes before operation {at} of the propagation of department a: {ended:?}"
         );
         lab.faults.calm();
         if !met {
@@ -526,7 +526,7 @@ async fn departments_that_exchange_their_ranges_do_not_disturb_each_other() {
             assert_eq!(
                 person.text("Department"),
                 Some(said),
-                "the other propagation before operation {at}: {rk}"
+                "department b changes before operation {at} of the propagation of department a: {rk}"
             );
         }
     }

@@ -556,9 +556,10 @@ async fn a_late_write_of_a_retired_views_last_range_overlays_finds_another_versi
     );
 }
 
-/// The view is retired in an older catalog. A worker with that catalog clears the properties, even on the department's
-/// own row, but its delivery is not acknowledged. The next delivery goes to a worker with the newer catalog. It finds
-/// in the department's footprint that the older catalog has closed the footprint.
+/// In an older catalog, the view is retired. The first delivery of the propagation goes to a worker with the older
+/// catalog. This worker clears the properties that the view has set, even on the row of the department, and closes the
+/// footprint of the department. The first delivery is not acknowledged, so a second delivery follows. It goes to a
+/// worker with the newer catalog. The second worker finds in the footprint that the older catalog has closed it.
 #[tokio::test]
 async fn what_an_older_catalog_closes_in_a_range_is_in_step_after_the_next_delivery() {
     let layout = Layout::Together;

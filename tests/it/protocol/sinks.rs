@@ -189,7 +189,7 @@ fn scenarios() -> Vec<Scenario> {
             job: same,
         },
         Scenario {
-            name: "a document changes with the key of a row",
+            name: "a document changes, and a row gets another key",
             prepare: |lab| {
                 Box::pin(async move {
                     hired(&lab).await;

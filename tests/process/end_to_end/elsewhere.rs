@@ -142,7 +142,7 @@ impl Elsewhere {
         let row = site.row("Series", "series", "1").unwrap();
         assert!(
             row.entity.get("ek_rows").is_some(),
-            "{} readings must exceed a row",
+            "an entity with {} readings must be stored in several rows",
             names.len()
         );
     }

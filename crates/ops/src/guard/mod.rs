@@ -3,7 +3,7 @@
 //! | | reading | changing |
 //! | --- | --- | --- |
 //! | on loopback, with a host name of this machine, not through a proxy | everyone except pages of other sites | an operator's token or session, not from a page of another site |
-//! | everywhere else | a token or session | the same |
+//! | everywhere else | a token or session | an operator's token or session, not from a page of another site |
 //!
 //! Each token has a holder, with a name and a role: read or operate. A holder also needs the right to see contents of
 //! entities before they are shown. `POST /login` returns a session, which is a cookie, for a token. The session has the

@@ -44,8 +44,8 @@ pub struct HotPartition {
     pub name: String,
     /// The partition; null for a queue.
     pub partition: Option<String>,
-    /// Whether `partition` is a hash instead of the key. The token may not see contents, and the key may contain
-    /// properties of entities, because views write rows to the table.
+    /// Whether `partition` is a hash instead of the key. If views write rows to a table, its keys can contain
+    /// properties of entities. A token without the right to see contents gets only hashes of such keys.
     pub partition_withheld: bool,
     /// Entities per second (messages for a queue) in the busiest ten seconds of the last hour. Queries count the rows
     /// that they found.

@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(
             counts.by_news(),
             (0, 2),
-            "if messages disappear, the new message is taken to be one of them"
+            "two of four messages disappeared, and the new message is assumed to be one of the two"
         );
         counts.counted(jobs, 3);
         assert_eq!(counts.by_news(), (1, 2), "one message was poisoned later");

@@ -203,8 +203,9 @@ impl QueueSeries {
             .rev()
             .take_while(|number| busy(*number))
             .last()?;
-        // If the queue was already busy in the oldest slot of the minute, its work is assumed to have begun before that
-        // slot. Then the oldest slot is complete, and it counts.
+        // If the queue was busy in all complete slots of the minute, its work is assumed to have begun before the
+        // oldest of these slots. Then the queue was busy during the whole oldest slot, so this slot counts. Slot 0
+        // never counts, because no work begins before it.
         let first = if begun == oldest && oldest > 0 {
             begun
         } else {

@@ -27,8 +27,8 @@ pub(super) struct KeyRange {
 struct Gap {
     /// The last key that was read.
     after: String,
-    /// The next key that was read, or a key that is greater than all keys; `None` before such a key
-    /// is found.
+    /// The end of the gap, exclusive: a key that was read, or the beginning of a range in which no
+    /// key was found. `None` as long as no upper bound of all keys is known.
     before: Option<String>,
     misses: u8,
 }

@@ -133,8 +133,8 @@ pub(super) fn declarations(
 
 fn in_parts(entity: Entity, name: &str, text: &str) -> Entity {
     let text: Vec<char> = text.chars().collect();
-    // A character has one or two UTF-16 units. So a part always fits, because its number of
-    // characters is only a quarter of the limit.
+    // A part has at most a quarter as many characters as a string may have UTF-16 units. A character
+    // has one or two units, so each part fits.
     let parts = text.chunks(limits::STRING_UTF16_UNITS / 4).enumerate();
     parts.fold(entity, |entity, (part, text)| {
         entity.with(format!("{name}{part}"), text.iter().collect::<String>())

@@ -10,7 +10,7 @@ use crate::fault_plan::{Draw, rng, seconds};
     reason = "each view exists or not, independently of the others"
 )]
 pub(crate) struct ArchivesShape {
-    /// Whether `Events` has a copy in its own partition.
+    /// Whether each event in `Events` has a copy in the same partition.
     pub(super) kinds: bool,
     /// Whether `Papers` has a copy in another table.
     pub(super) titles: bool,

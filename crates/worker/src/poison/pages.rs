@@ -27,7 +27,8 @@ const PAGES_AT_ONCE: u64 = 8;
 /// Pause before a queue with hidden messages is polled again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum number of messages that a listing shows again one by one.
+/// If a listing has received at most this many messages, it makes each of them visible again. If
+/// there are more, it leaves them hidden, because their visibility timeouts end sooner.
 pub(super) const SHOWN_AGAIN: u64 = 320;
 
 /// Whether a listing may have hidden these messages. A listing hides messages for some seconds. If
