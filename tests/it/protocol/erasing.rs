@@ -273,7 +273,7 @@ async fn a_put_that_loses_to_an_erasure_encrypts_by_the_data_key_that_is_there_i
     }
 }
 
-/// Before each operation of a move, an erasure of the destination key runs. The worker of the erasure may stop at its
+/// Before each operation of a move, an erasure of the destination key runs. The worker of the move may stop at its
 /// next operation.
 #[tokio::test]
 async fn a_move_that_loses_to_an_erasure_of_its_target_encrypts_by_the_data_key_that_is_there_in_the_end()
@@ -286,7 +286,7 @@ async fn a_move_that_loses_to_an_erasure_of_its_target_encrypts_by_the_data_key_
         let mut after = 0;
         for at in 1..=operations {
             let story = format!(
-                "an erasure of the target before operation {at}, and the worker stops then: {stops}"
+                "an erasure of the target before operation {at}, and the worker of the move stops then: {stops}"
             );
             let lab = employed().await;
             let other = lab.of_another_worker();
