@@ -92,7 +92,8 @@ impl Layer for Retry {
     }
 }
 
-/// The attempts so far. The retry driver passes nothing from the operation to the waits, so both share this.
+/// The attempts so far. `backoff` passes no errors to its policy, so each attempt records its failure here, and
+/// `RetryWaits` reads it.
 #[derive(Default)]
 struct AttemptHistory(Mutex<AttemptFailures>);
 

@@ -35,7 +35,8 @@ impl EarlierAttempts {
         result: Result<Option<ETag>, StoreError>,
     ) -> Result<Option<ETag>, StoreError> {
         match result {
-            // Only a deletion at an ETag ends here after an unanswered attempt.
+            // Of all writes, only a deletion at an ETag is repeated and may then find its entity missing: the
+            // unanswered attempt has deleted it.
             Err(error) if self.unanswered() && error.is_missing_item() => Ok(None),
             result => result,
         }
